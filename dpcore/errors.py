@@ -104,9 +104,8 @@ def require_maker(maker: tuple[int, str], what: str) -> None:
     if here() != maker:
         raise DPFlowsError(
             f"Expected {what} to be used by the process that made it (pid {maker[0]}), got process "
-            f"{os.getpid()}: a "
-            "copy would be spent or drawn a second time; use threads, or send the data and make a "
-            "new one there."
+            f"{os.getpid()}: a copy would be spent or drawn a second time; use threads, or send "
+            "the data and make a new one there."
         )
 
 

@@ -109,18 +109,15 @@ class Column:
         require_count(buckets=self.buckets)
         if self.kind != "categorical" or self.levels or self.drop_first:
             raise InputError(
-                f"Expected a categorical column without drop_first and listed levels for the "
-                f"hashed "
-                f"levels of {self.name!r}, got kind={self.kind!r}, {len(self.levels)} levels and "
-                f"drop_first={self.drop_first}; leave the others out."
+                "Expected a categorical column without drop_first and listed levels for the "
+                f"hashed levels of {self.name!r}, got kind={self.kind!r}, {len(self.levels)} "
+                f"levels and drop_first={self.drop_first}; leave the others out."
             )
         if self.buckets > MOST_BUCKETS or self.fill not in (None, ZEROS):
             raise InputError(
                 f"Expected at most {MOST_BUCKETS} buckets and the fill zeros for the hashed levels "
-                f"of "
-                f"{self.name!r}, got {self.buckets} and fill={self.fill!r}; a level that is "
-                f"missing has "
-                "no hash."
+                f"of {self.name!r}, got {self.buckets} and fill={self.fill!r}; a level that is "
+                "missing has no hash."
             )
 
     def _check_levels(self) -> None:
@@ -130,20 +127,19 @@ class Column:
         if not self.levels:
             raise InputError(
                 f"Expected declared levels for column {self.name!r}, got none; list them, or set "
-                f"the source of bounds"
-                " and levels to private (charged) or from_data (never releasable)."
+                "the source of bounds and levels to private (charged) or from_data (never "
+                "releasable)."
             )
         check_distinct(self.levels, f"the levels of column {self.name!r}", strip=False)
         if self.kind == "ordinal" and self.unknown == "other":
             raise InputError(
                 f"Expected unknown refuse or zeros for the ordinal column {self.name!r}, got "
-                f"unknown='other': there is"
-                " no place for it in the order."
+                "unknown='other': there is no place for it in the order."
             )
         if self.fill == ZEROS and ZEROS in self.levels:
             raise InputError(
                 f"Column {self.name!r} has a level named zeros, so fill={ZEROS!r} is ambiguous; "
-                f"rename it."
+                "rename it."
             )
         known = {canonical(level, strip=False) for level in self.levels}
         if (
@@ -160,10 +156,8 @@ class Column:
         if self.low is None or self.high is None:
             raise InputError(
                 f"Expected declared bounds low and high for column {self.name!r}, got "
-                f"low={self.low!r},"
-                f" high={self.high!r}; declare them, or set the source of bounds to private "
-                f"(charged) or from_data"
-                " (never releasable)."
+                f"low={self.low!r}, high={self.high!r}; declare them, or set the source of bounds "
+                "to private (charged) or from_data (never releasable)."
             )
         if self.kind == "date":
             for part in self.parts:
@@ -175,8 +169,7 @@ class Column:
             if not (math.isfinite(low) and math.isfinite(high) and math.isfinite(high - low)):
                 raise InputError(
                     f"Expected finite bounds of column {self.name!r} a finite distance apart, got "
-                    f"low={low!r}, "
-                    f"high={high!r}."
+                    f"low={low!r}, high={high!r}."
                 )
         if low > high:
             raise InputError(
@@ -266,7 +259,7 @@ def date_bound(column: Column, side: str) -> float:
     except ValueError:
         raise InputError(
             f"Expected an ISO date as {side} of column {column.name!r}, got {side}={text!r}; write "
-            f"it as 2011-01-31."
+            "it as 2011-01-31."
         ) from None
     return (moment.replace(tzinfo=None) - datetime(1970, 1, 1)).total_seconds() / 86400.0
 
@@ -286,8 +279,8 @@ def numeric_map(text: str) -> tuple[str, int]:
     if known and 2 <= int(digits) <= MOST_HATS:
         return name, int(digits)
     raise InputError(
-        "Expected numeric to be minmax, log, centred, hats, hats(k) or bins(k) with k >= 2, "
-        f"at most {MOST_HATS}, or one of these with +bins(k), got numeric={text!r}."
+        "Expected numeric to be minmax, log, centred, hats, hats(k) or bins(k) with k >= 2, at "
+        f"most {MOST_HATS}, or one of these with +bins(k), got numeric={text!r}."
     )
 
 
@@ -306,8 +299,7 @@ def numeric_maps(text: str) -> tuple[str, int]:
     if name != "bins" or first == "centred":
         raise InputError(
             "Expected bins(k) after the + and a map onto [0, 1] before it, as in "
-            "hats(8)+bins(256), "
-            f"got numeric={text!r}."
+            f"hats(8)+bins(256), got numeric={text!r}."
         )
     return first, count
 

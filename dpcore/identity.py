@@ -121,8 +121,7 @@ def _number(value: Any, unit: bool) -> str:
     if unit and size >= EXACT.get(getattr(value, "itemsize", 8), 2.0**53):
         raise InputError(
             f"Expected ids that can be told apart, got the floating-point number {value!r}, which "
-            f"stands for several "
-            "whole numbers; store ids as whole numbers or texts."
+            "stands for several whole numbers; store ids as whole numbers or texts."
         )
     if size < 2.0**53:
         whole = int(value)
@@ -148,8 +147,7 @@ def _other(value: Any, strip: bool, decimal: str) -> str:
         return value.isoformat()
     raise InputError(
         f"Expected a text, number, date or Boolean as an id, got {type(value).__name__} "
-        f"{str(value)[:40]!r}; store its "
-        "text in the column, or ignore the column."
+        f"{str(value)[:40]!r}; store its text in the column, or ignore the column."
     )
 
 
@@ -185,7 +183,7 @@ def declared_names(names: Iterable[Any], declared: Collection[str]) -> dict[str,
         if name in found:
             raise InputError(
                 f"Expected one column {name!r}, got {found[name]!r} and {given!r}, which compare "
-                f"as it; rename one."
+                "as it; rename one."
             )
         found[name] = given
     return found

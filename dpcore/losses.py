@@ -286,7 +286,7 @@ class Weighted:
     def name(self) -> str:
         return (
             f"{self.base.name}, class weights {self.positive:g} (positive) and {self.negative:g} "
-            f"(negative)"
+            "(negative)"
         )
 
     @property
@@ -371,7 +371,7 @@ class Capped(MarginLoss):
         if self.base.argument != "margin" or not self.base.convex:
             raise AssumptionNotMet(
                 f"Expected a convex loss of the margin for slope_cap, got loss={self.base.name!r}; "
-                f"leave slope_cap out."
+                "leave slope_cap out."
             )
 
     @property

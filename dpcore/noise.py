@@ -74,8 +74,8 @@ class SecretGenerator(np.random.Generator):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise TypeError(
-            "A secret generator stays in its process and is never copied: its noise "
-            "would be drawn twice."
+            "A secret generator stays in its process and is never copied: its noise would be drawn "
+            "twice."
         )
 
     def __copy__(self) -> Any:
@@ -208,8 +208,8 @@ def _steps(scale: float, grid: float) -> int:
     if steps > LARGEST_SCALE:
         raise InputError(
             f"Expected at most {LARGEST_SCALE} grid steps in the noise scale, got {steps}; the "
-            f"exact form needs a "
-            "larger rounding share for values of this dimension; or use the rounded form."
+            "exact form needs a larger rounding share for values of this dimension; or use the "
+            "rounded form."
         )
     return steps
 

@@ -298,7 +298,7 @@ class GroupL1:
         columns = [column for group in self.groups for column in group]
         if len(set(columns)) < len(columns):
             raise InputError(
-                f"Expected groups without common columns for 'group_l1', got "
+                "Expected groups without common columns for 'group_l1', got "
                 f"groups={self.groups!r}."
             )
 
@@ -377,9 +377,8 @@ def penalty_of(problem: Problem, name: str = "l1") -> Penalty:
     if name == "nuclear" and problem.outputs == 1:
         raise AssumptionNotMet(
             "Expected several classes in one joint model (loss='softmax') for penalty='nuclear', "
-            "got one weight vector "
-            "(each class against the rest is trained by itself), whose rank cannot fall; use "
-            "penalty='l1'."
+            "got one weight vector (each class against the rest is trained by itself), whose rank "
+            "cannot fall; use penalty='l1'."
         )
     if name == "group_l1" and not problem.blocks:
         raise AssumptionNotMet(
@@ -387,8 +386,8 @@ def penalty_of(problem: Problem, name: str = "l1") -> Penalty:
         )
     if name != "l1" and problem.l1 == 0.0:
         raise InputError(
-            f"Expected l1 > 0, the strength of penalty={name!r}, got l1=0; set "
-            f"objective.l1, or use 'l1'."
+            f"Expected l1 > 0, the strength of penalty={name!r}, got l1=0; set objective.l1, or "
+            "use 'l1'."
         )
     if name != "group_l1":
         return make_penalty(name, strength=problem.l1, intercept=problem.intercept)

@@ -45,7 +45,7 @@ class Block:
             )
         if not self.columns or (self.kind == "numeric" and len(self.columns) != 1):
             raise InputError(
-                f"Expected at least one column in a block, one if numeric, got "
+                "Expected at least one column in a block, one if numeric, got "
                 f"columns={self.columns!r}."
             )
         if self.fine and self.kind != "one_hot":

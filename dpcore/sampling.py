@@ -173,9 +173,9 @@ class WithoutReplacement:
         settle(self)
         if self.batch_size > self.n:
             raise InputError(
-                f"Expected batch_size <= n for sampling without replacement, got "
-                f"batch_size={self.batch_size} "
-                f"and n={self.n}; lower batch_size, or use the full batch."
+                "Expected batch_size <= n for sampling without replacement, got "
+                f"batch_size={self.batch_size} and n={self.n}; lower batch_size, or use the full "
+                "batch."
             )
 
     @property
@@ -292,8 +292,8 @@ class Allocation:
 def _check_rows(sampler: object, found: int, declared: int) -> None:
     if found != declared:
         raise InputError(
-            f"Expected n={declared} rows for {type(sampler).__name__}, got {found}; "
-            f"declare the exact n."
+            f"Expected n={declared} rows for {type(sampler).__name__}, got {found}; declare the "
+            "exact n."
         )
 
 
@@ -401,10 +401,8 @@ def _poisson_rule(sampled: Sampled) -> str | None:
         return None
     return (
         "Lemma 2.4 compares batches with and without a record; a replaced record needs the "
-        "three-point bound: "
-        "use contributions='triangle' or 'ball' where it holds (norm-clipped sums: 'ball' with "
-        "sensitivity 2C), "
-        "WithoutReplacement, or adjacency='add_remove'"
+        "three-point bound: use contributions='triangle' or 'ball' where it holds (norm-clipped "
+        "sums: 'ball' with sensitivity 2C), WithoutReplacement, or adjacency='add_remove'"
     )
 
 
@@ -481,6 +479,6 @@ def refuse_unproved(sampled: Sampled) -> None:
         reason = "it lives on a permutation of all rows: use Permuted"
     if reason is not None:
         raise PriceUnknown(
-            f"No proved price for {inner.kind!r} with {kind!r} under "
-            f"{sampled.adjacency!s}: {reason}."
+            f"No proved price for {inner.kind!r} with {kind!r} under {sampled.adjacency!s}: "
+            f"{reason}."
         )

@@ -181,12 +181,12 @@ def say_first(comparison: Comparison, charges: dict[str, Charge]) -> None:
     if comparison.finished:
         say(
             f"{len(comparison.finished)} of {len(comparison.cells)} cells are finished already and "
-            f"are kept."
+            "are kept."
         )
     if comparison.begun and charges:
         say(
             f"{comparison.begun} cells had begun and did not end: what they drew stays charged, "
-            f"they are charged anew."
+            "they are charged anew."
         )
     for charge in charges.values():
         say(f"Charge: {charge.words}")

@@ -120,9 +120,8 @@ def require_space(folder: Path) -> None:
     if free < LEAST_FREE:
         raise DPFlowsError(
             f"Expected at least {LEAST_FREE // 10**6} MB free for Prefect, MLflow and the ledger, "
-            f"got "
-            f"{free / 1e6:.1f} MB in {folder}; free some, or name another folder in DPFLOWS_HOME. "
-            f"Nothing was spent."
+            f"got {free / 1e6:.1f} MB in {folder}; free some, or name another folder in "
+            "DPFLOWS_HOME. Nothing was spent."
         )
 
 
@@ -191,8 +190,7 @@ class LocalServer:
             ):
                 raise DPFlowsError(
                     f"Expected a Prefect server at PREFECT_API_URL={self.api}, which does not "
-                    f"answer; start it, or "
-                    "unset the variable: a local server is then started."
+                    "answer; start it, or unset the variable: a local server is then started."
                 )
             return
         give_up = time.monotonic() + STARTUP_SECONDS
@@ -200,8 +198,8 @@ class LocalServer:
             if self.process.poll() is not None or time.monotonic() > give_up:
                 require_space(self.log.parent)
                 raise DPFlowsError(
-                    f"Expected Prefect's local server to start, but it did not; its "
-                    f"log is {self.log}."
+                    "Expected Prefect's local server to start, but it did not; its log is "
+                    f"{self.log}."
                 )
             time.sleep(0.05)
 

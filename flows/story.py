@@ -230,10 +230,10 @@ def page(summary: Mapping[str, Any], left: float | None, home: Home, experiment:
     ]
     table = "\n".join(f"| {name} | {_cell(text)} |" for name, text in rows)
     return (
-        f"# {summary['data']}: {summary['algorithm']}, ε {summary['epsilon_spent']:.4g}\n\n"
-        f"| | |\n| --- | --- |\n{table}\n\n{' · '.join(links)}\n\n"
-        f"Links answer while `dpflows ui` runs. `dpflows show {run[:8]}` and "
-        f"`dpflows ui --report {run}` say more on the machine of the home folder.\n"
+        f"# {summary['data']}: {summary['algorithm']}, ε {summary['epsilon_spent']:.4g}\n\n| | "
+        f"|\n| --- | --- |\n{table}\n\n{' · '.join(links)}\n\nLinks answer while `dpflows ui` "
+        f"runs. `dpflows show {run[:8]}` and `dpflows ui --report {run}` say more on the machine "
+        "of the home folder.\n"
     )
 
 

@@ -271,7 +271,7 @@ def ranking_rows(
     conventions = summary["conventions"]
     tested = (
         f"{internal['sessions_test']:.0f} queries, {internal['sessions_empty']:.0f} without a "
-        f"relevant document"
+        "relevant document"
     )
     meaning = (
         f"those: {conventions['empty']}; ties: {conventions['ties']}; discount: "

@@ -120,8 +120,7 @@ def open_store(config: TrainConfig) -> Store:
             text = " ".join(str(error).split())[:200]
             raise DPFlowsError(
                 f"Expected MLflow's store at {client.tracking_uri} to answer: nothing was spent; "
-                f"start it, or correct "
-                f"MLFLOW_TRACKING_URI ({text})."
+                f"start it, or correct MLFLOW_TRACKING_URI ({text})."
             ) from error
     return Store(home, client, experiment)
 
@@ -399,7 +398,7 @@ def completed(run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         if not noted:
             raise
         reporter.get().say(
-            f"Warning: the work is done, charged and stored, but Prefect could not record its end "
+            "Warning: the work is done, charged and stored, but Prefect could not record its end "
             f"({type(error).__name__}); its page shows the run as unfinished."
         )
         return noted[-1]

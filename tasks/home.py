@@ -130,8 +130,8 @@ class Home:
     def _make_folders(self, *folders: Path) -> None:
         if self.root.exists() and not self.root.is_dir():
             raise InputError(
-                f"Expected a folder for DPFLOWS_HOME, got the file {self.root}; name "
-                f"another folder."
+                f"Expected a folder for DPFLOWS_HOME, got the file {self.root}; name another "
+                "folder."
             )
         for folder in folders:
             make_private(folder)
@@ -169,7 +169,7 @@ def make_private(folder: Path) -> None:
     except OSError as error:
         raise InputError(
             f"Expected a folder that can be written at {folder}, got {error.strerror}; set "
-            f"DPFLOWS_HOME."
+            "DPFLOWS_HOME."
         ) from error
 
 

@@ -29,8 +29,8 @@ def run(mutant: Mutant, folder: Path, seconds: float) -> str:
     source = path.read_text()
     if source.count(mutant.old) != 1:
         raise SystemExit(
-            f"Expected {mutant.old!r} once in {mutant.file}, found it "
-            f"{source.count(mutant.old)} times."
+            f"Expected {mutant.old!r} once in {mutant.file}, found it {source.count(mutant.old)} "
+            "times."
         )
     path.write_text(source.replace(mutant.old, mutant.new))
     environment = {

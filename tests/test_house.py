@@ -14,9 +14,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("dpcore", "tasks", "flows")
 
-FILES = 283
+FILES = 298
 LOOSE = {"dpcore": 11, "tasks": 1}
-COMPLEX = 120  # functions with more than ten ways through them; 117 were counted
+COMPLEX = 79  # functions with more than ten ways through them
 IGNORES = 6  # lines that the type checker is told to pass over
 CIRCLES: list[list[str]] = []
 DOORS = {  # files that make a budget or ask for a secret generator, beside the door itself

@@ -63,7 +63,7 @@ def _events(
     if len(proved) > 1:
         raise InputError(
             f"Expected mechanisms of one relation, got {' and '.join(sorted(map(str, proved)))}; "
-            f"build them for one."
+            "build them for one."
         )
     own = next(iter(proved), Adjacency(adjacency or Adjacency.ADD_REMOVE))
     return Events.of(items, adjacency=own), own if adjacency is None else Adjacency(adjacency)

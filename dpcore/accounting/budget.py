@@ -107,8 +107,8 @@ class Life:
         """Raise ``DPFlowsError`` after the end."""
         if self.over:
             raise DPFlowsError(
-                f"The batch was used by the release that it was drawn for; .{name} "
-                f"needs a new release."
+                f"The batch was used by the release that it was drawn for; .{name} needs a new "
+                "release."
             )
 
 
@@ -195,8 +195,8 @@ class Budget:
         """Whether all of ``mechanisms`` could be released now, one after the other."""
         if not self.adaptive:
             raise InputError(
-                "Expected an adaptive run for affords(); a planned run releases what "
-                "its plan lists."
+                "Expected an adaptive run for affords(); a planned run releases what its plan "
+                "lists."
             )
         cost = sum(
             count * self._curves(item.with_noise(self._noise))
@@ -239,8 +239,7 @@ class Budget:
             if not (spent <= self._cap).all():
                 raise BudgetExceeded(
                     f"Expected a release within what the run reserved, got {mechanism!r} after "
-                    f"{self.releases} "
-                    "releases; ask affords() before."
+                    f"{self.releases} releases; ask affords() before."
                 )
         else:
             expected = next(self._expected, None)

@@ -144,8 +144,7 @@ def order_budget(epsilon: float, delta: float, conversion: str = "cks") -> tuple
     if budgets[best] <= 0.0:
         raise InputError(
             f"Expected an epsilon that some order can state, got epsilon={epsilon!r} at "
-            f"delta={delta!r}: "
-            "no order has room; raise epsilon or delta."
+            f"delta={delta!r}: no order has room; raise epsilon or delta."
         )
     return float(ORDERS[best]), float(budgets[best])
 

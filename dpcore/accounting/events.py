@@ -40,8 +40,8 @@ def from_dict(stored: dict[str, Any]) -> Any:
     missing = {field.name for field in fields(cls) if field.default is MISSING} - set(values)
     if missing:
         raise InputError(
-            f"Expected a stored {stored['kind']!r} to name {', '.join(sorted(missing))}, "
-            f"got {stored!r}."
+            f"Expected a stored {stored['kind']!r} to name {', '.join(sorted(missing))}, got "
+            f"{stored!r}."
         )
     return cls(**values)
 
@@ -77,15 +77,15 @@ def restate(mechanism: Mechanism, own: Adjacency | str, wanted: Adjacency | str)
         return mechanism
     if own is Adjacency.REPLACE_LABELS:
         raise PriceUnknown(
-            f"A run proved for replace_labels protects labels only and has no price under "
-            f"{wanted!s}: "
-            "use an algorithm that clips whole records, or a data set with a replace_labels budget."
+            "A run proved for replace_labels protects labels only and has no price under "
+            f"{wanted!s}: use an algorithm that clips whole records, or a data set with a "
+            "replace_labels budget."
         )
     if wanted is Adjacency.ADD_REMOVE:
         raise PriceUnknown(
             "A run proved for replace_one treats the number of records as public and has no price "
-            "under add_remove: "
-            "set adjacency=add_remove in the run, or create the budget with adjacency=replace_one."
+            "under add_remove: set adjacency=add_remove in the run, or create the budget with "
+            "adjacency=replace_one."
         )
     return mechanism if own is Adjacency.REPLACE_ONE else _replaced(mechanism)
 
@@ -149,8 +149,8 @@ class Events:
             if mechanism.proved_for not in (None, self.adjacency):
                 raise PriceUnknown(
                     f"Expected mechanisms priced for adjacency {self.adjacency!s}, got "
-                    f"{mechanism.kind!r} for "
-                    f"{mechanism.proved_for!s}; build it for {self.adjacency!s}."
+                    f"{mechanism.kind!r} for {mechanism.proved_for!s}; build it for "
+                    f"{self.adjacency!s}."
                 )
 
     @classmethod
@@ -313,8 +313,8 @@ class Events:
             ) from error
         if rounds < 1 or any(count < 1 or not 0 <= index < len(table) for index, count in order):
             raise InputError(
-                "Expected every run of stored events to name a mechanism of the table "
-                "at least once."
+                "Expected every run of stored events to name a mechanism of the table at least "
+                "once."
             )
         return cls(table, order, adjacency, unit, rules, rounds)
 

@@ -69,9 +69,8 @@ def gdp_mu(counts: Counts) -> float:
     for mechanism, count in counts:
         if not isinstance(mechanism, Gaussian):
             raise PriceUnknown(
-                f"Exact Gaussian composition knows Gaussian releases on the full data only, got "
-                f"{mechanism.kind!r}: "
-                "use accountant='rdp' or 'pld'."
+                "Exact Gaussian composition knows Gaussian releases on the full data only, got "
+                f"{mechanism.kind!r}: use accountant='rdp' or 'pld'."
             )
         total += count * mechanism.ratio**2
     return sqrt(total)
@@ -114,8 +113,8 @@ def _pld_epsilon(
         raise PriceUnknown(
             f"Expected delta of {2 * _rounding(counts):.1e} or more for accountant 'pld' over "
             f"{sum(count for _, count in counts)} releases, whose composition is not rounded "
-            f"better, got "
-            f"delta={delta:g}; use accountant='rdp' (or 'gdp' for Gaussians on all rows)."
+            f"better, got delta={delta:g}; use accountant='rdp' (or 'gdp' for Gaussians on all "
+            "rows)."
         )
     return float(_composed(counts, pessimistic, cell_of(counts, share)).get_epsilon_for_delta(left))
 
@@ -165,8 +164,7 @@ def cell_of(counts: Counts, share: float = SHARE) -> float:
     if not cells <= MOST_CELLS:
         raise GridTooLarge(
             f"Expected losses that {MOST_CELLS:,} cells of {cell:.1g} hold for accountant 'pld', "
-            f"got about "
-            f"{cells:.1g} by so little noise; use accountant='rdp', or more noise."
+            f"got about {cells:.1g} by so little noise; use accountant='rdp', or more noise."
         )
     return cell
 

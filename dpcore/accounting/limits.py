@@ -167,8 +167,8 @@ class Target:
         asked = self.spent(events)
         return BudgetExceeded(
             f"Expected a run within epsilon={self.epsilon:g} at delta={self.delta:g}, but its "
-            f"price is "
-            f"epsilon={asked:.6g}; raise epsilon, or leave noise_multiplier to the calibration.",
+            f"price is epsilon={asked:.6g}; raise epsilon, or leave noise_multiplier to the "
+            "calibration.",
             asked=asked,
             left=self.epsilon,
         )
@@ -219,9 +219,8 @@ class Room:
     def refusal(self, events: Events) -> BudgetExceeded:
         asked = self.cost(events)
         return BudgetExceeded(
-            f"Expected a run within the budget of {self.name!r}: {self.where} "
-            f"{self.left:.6g} is left "
-            f"and {asked:.6g} was asked; lower epsilon, or wait for new blocks.",
+            f"Expected a run within the budget of {self.name!r}: {self.where} {self.left:.6g} is "
+            f"left and {asked:.6g} was asked; lower epsilon, or wait for new blocks.",
             asked=asked,
             left=self.left,
         )
@@ -348,8 +347,7 @@ class Allowance:
     def __reduce__(self) -> Any:
         raise InputError(
             "Expected an Allowance to stay in its process: a pickled copy would be spent twice. "
-            "Search with n_jobs=1 "
-            "or a threading backend, or use a ledger."
+            "Search with n_jobs=1 or a threading backend, or use a ledger."
         )
 
 
@@ -390,8 +388,7 @@ class PriceCap:
         ratio = self.ratio(events)
         return BudgetExceeded(
             f"Expected a run within the price that was reserved for it, but it costs {ratio:.6g} "
-            f"times as much at some "
-            "order; leave noise_multiplier to the calibration.",
+            "times as much at some order; leave noise_multiplier to the calibration.",
             asked=ratio,
             left=1.0 if ratio < inf else 0.0,
         )

@@ -64,15 +64,12 @@ class ADMMObjP(Algorithm):
     releases: ClassVar[str] = "x of each iteration"
     hidden_noise: ClassVar[str] = (
         "noise enters the objective, and what it does to the minimiser follows from the curvature "
-        "at the records, for "
-        "which there is no public number"
+        "at the records, for which there is no public number"
     )
     argument: ClassVar[str] = (
         "Each x is the approximate minimiser of an objective with a random linear term, and a "
-        "record changes that "
-        "objective's gradient by at most L, twice that when replaced (Iyengar et al. 2019, with "
-        "the factor 2 that "
-        "its output noise lacks)."
+        "record changes that objective's gradient by at most L, twice that when replaced (Iyengar "
+        "et al. 2019, with the factor 2 that its output noise lacks)."
     )
     asks: ClassVar[frozenset[str]] = frozenset({"X"})
     small: ClassVar[dict[str, Any]] = {"steps": 2}

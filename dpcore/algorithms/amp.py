@@ -44,15 +44,12 @@ class ApproximateMinimaPerturbation(Algorithm):
     releases: ClassVar[str] = "approximate minimiser of the perturbed objective"
     hidden_noise: ClassVar[str] = (
         "noise enters the objective, and what it does to the minimiser follows from the curvature "
-        "at the records, for "
-        "which there is no public number"
+        "at the records, for which there is no public number"
     )
     argument: ClassVar[str] = (
         "A record changes the gradient of the perturbed objective by at most L, twice that when "
-        "replaced, and the "
-        "solver stops within tolerance L / curvature of either minimiser (Iyengar et al. 2019, "
-        "with the factor 2 "
-        "that its output noise lacks)."
+        "replaced, and the solver stops within tolerance L / curvature of either minimiser "
+        "(Iyengar et al. 2019, with the factor 2 that its output noise lacks)."
     )
     default_l2: ClassVar[float] = 1e-5
     asks: ClassVar[frozenset[str]] = frozenset({"X"})

@@ -109,8 +109,7 @@ class Algorithm(ABC):
     # Why ``weight_noise`` gives nothing, in one sentence.
     hidden_noise: ClassVar[str] = (
         "noise enters every step, and how much of it later steps take back follows from the "
-        "curvature at the records, "
-        "for which there is no public number"
+        "curvature at the records, for which there is no public number"
     )
     presets: ClassVar[dict[str, dict[str, Any]]] = {}
     # parameters by the name that they had until the last minor version
@@ -297,13 +296,13 @@ def _given(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
     for old, new in registry[name].renamed.items():
         if old in parameters and new in parameters:
             raise InputError(
-                f"Expected {old} of {name!r} once, got it as {new}, its name now, "
-                f"too; leave {old} out."
+                f"Expected {old} of {name!r} once, got it as {new}, its name now, too; leave {old} "
+                "out."
             )
         if old in parameters:
             told = (
                 f"{old} of {name!r} is called {new} now; the old name goes with the next minor "
-                f"version."
+                "version."
             )
             warnings.warn(told, DeprecationWarning, stacklevel=3)
     return under_new_names(name, parameters)
@@ -334,15 +333,14 @@ def check_assumptions(algorithm: Trainer, problem: Problem) -> None:
         allowed = " or ".join(sorted(algorithm.adjacencies))
         raise AssumptionNotMet(
             f"Expected adjacency {allowed} for {algorithm.name!r}, got "
-            f"adjacency={str(problem.adjacency)!r}; "
-            f"set privacy.adjacency={sorted(algorithm.adjacencies)[0]} or choose another algorithm."
+            f"adjacency={str(problem.adjacency)!r}; set "
+            f"privacy.adjacency={sorted(algorithm.adjacencies)[0]} or choose another algorithm."
         )
     algorithm.requires.check(algorithm.name, problem)
     kind = offered(problem)
     if lacking := sorted(algorithm.asks - OFFERED[kind]):
         raise AssumptionNotMet(
             f"Expected an algorithm that asks what sums over each {kind} can tell, got "
-            f"{algorithm.name!r}, which asks "
-            f"for {', '.join(lacking)}; use dp_sgd or dp_adam, which ask for clipped gradients "
-            f"alone."
+            f"{algorithm.name!r}, which asks for {', '.join(lacking)}; use dp_sgd or dp_adam, "
+            "which ask for clipped gradients alone."
         )

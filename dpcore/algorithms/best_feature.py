@@ -33,8 +33,7 @@ class BestFeature(Algorithm):
     releases: ClassVar[str] = "index of one feature"
     argument: ClassVar[str] = (
         "A session's average precision lies in [0, 1], so its change moves the score of every "
-        "feature by at most "
-        "1 (exponential mechanism of McSherry & Talwar 2007)."
+        "feature by at most 1 (exponential mechanism of McSherry & Talwar 2007)."
     )
     asks: ClassVar[frozenset[str]] = frozenset({"feature_precision_sum"})
     small: ClassVar[dict[str, Any]] = {}

@@ -48,8 +48,8 @@ class DPAdam(Algorithm):
     releases: ClassVar[str] = "every iterate"
     argument: ClassVar[str] = (
         "A record enters each sum with a gradient clipped to norm C, twice that when replaced, and "
-        "moments and "
-        "steps follow from the noisy sums (Abadi et al. 2016; Mironov, Talwar & Zhang 2019)."
+        "moments and steps follow from the noisy sums (Abadi et al. 2016; Mironov, Talwar & Zhang "
+        "2019)."
     )
     default_l2: ClassVar[float] = 1e-4
     small: ClassVar[dict[str, Any]] = {"steps": 3, "clip_norm": 0.05}

@@ -45,9 +45,8 @@ class DPADMM(ADMMSettings, Algorithm):
     releases: ClassVar[str] = "every party's gradient in every round"
     argument: ClassVar[str] = (
         "A record stands in the sum of one party, with a gradient clipped to norm C, so replacing "
-        "it moves the "
-        "stack of the parties' sums by at most 2C (Huang et al. 2019, with the sensitivity of "
-        "clipped sums)."
+        "it moves the stack of the parties' sums by at most 2C (Huang et al. 2019, with the "
+        "sensitivity of clipped sums)."
     )
     small: ClassVar[dict[str, Any]] = {
         "steps": 3,
@@ -66,8 +65,7 @@ class DPADMM(ADMMSettings, Algorithm):
         if self.parties > problem.n:
             raise AssumptionNotMet(
                 f"Expected at most n={problem.n} parties for 'dp_admm', got "
-                f"parties={self.parties}; every party needs "
-                "a record."
+                f"parties={self.parties}; every party needs a record."
             )
         # what the problem has no such penalty for is refused before it is charged
         penalty_of(problem, self.penalty)

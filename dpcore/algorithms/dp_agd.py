@@ -76,9 +76,8 @@ class DPAGD(Algorithm):
     releases: ClassVar[str] = "every iterate"
     argument: ClassVar[str] = (
         "A record enters each gradient sum clipped to norm C and the score of each step size with "
-        "a loss cut to "
-        "[0, C_obj], twice or both ways when replaced (Lee & Kifer 2018; gradients as Abadi et al. "
-        "2016)."
+        "a loss cut to [0, C_obj], twice or both ways when replaced (Lee & Kifer 2018; gradients "
+        "as Abadi et al. 2016)."
     )
     adaptive: ClassVar[bool] = True
     default_l2: ClassVar[float] = 1e-4

@@ -79,10 +79,8 @@ class DPBLSGD(LineSearchSettings, Algorithm):
     releases: ClassVar[str] = "every iterate"
     argument: ClassVar[str] = (
         "A record enters each gradient sum clipped to norm C and each question of the search with "
-        "a loss "
-        "difference cut to a public bound, every release on a batch of its own (Chen 2020, ch. 5, "
-        "repaired; Abadi "
-        "et al. 2016)."
+        "a loss difference cut to a public bound, every release on a batch of its own (Chen 2020, "
+        "ch. 5, repaired; Abadi et al. 2016)."
     )
     adaptive: ClassVar[bool] = True
     default_l2: ClassVar[float] = 1e-4
@@ -141,9 +139,8 @@ class DPBLSGD(LineSearchSettings, Algorithm):
             return False
         if problem.kind != "linear" or not isfinite(problem.lipschitz):
             raise InputError(
-                f"Expected a linear model and a loss of bounded slope for query='quotient', got "
-                f"kind={problem.kind!r}, "
-                f"loss={problem.loss.name!r}; use query='difference'."
+                "Expected a linear model and a loss of bounded slope for query='quotient', got "
+                f"kind={problem.kind!r}, loss={problem.loss.name!r}; use query='difference'."
             )
         return True
 

@@ -80,8 +80,8 @@ class DPSGD(Algorithm):
     releases: ClassVar[str] = "every iterate"
     argument: ClassVar[str] = (
         "A record enters each sum with a gradient clipped to norm C, twice that when replaced, and "
-        "the rest of a "
-        "step follows from the noisy sum (Abadi et al. 2016; Mironov, Talwar & Zhang 2019)."
+        "the rest of a step follows from the noisy sum (Abadi et al. 2016; Mironov, Talwar & Zhang "
+        "2019)."
     )
     small: ClassVar[dict[str, Any]] = {
         "steps": 3,
@@ -154,8 +154,7 @@ class DPSGD(Algorithm):
         if len(self.start) != size:
             raise AssumptionNotMet(
                 f"Expected start with {size} weights, as many as the model has, got "
-                f"{len(self.start)}; leave it out, "
-                "or take a model of the same columns."
+                f"{len(self.start)}; leave it out, or take a model of the same columns."
             )
         return np.array(self.start)
 

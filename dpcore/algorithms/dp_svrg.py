@@ -61,10 +61,8 @@ class DPSVRG(Algorithm):
     releases: ClassVar[str] = "full gradients and every iterate"
     argument: ClassVar[str] = (
         "A record enters full sums clipped to norm C and difference sums with at most min(2C, beta "
-        "||w - a||), "
-        "which released iterates make public (Wang, Ye & Xu 2017, with the bound of differences in "
-        "place of whole "
-        "gradients)."
+        "||w - a||), which released iterates make public (Wang, Ye & Xu 2017, with the bound of "
+        "differences in place of whole gradients)."
     )
     small: ClassVar[dict[str, Any]] = {
         "epochs": 2, "inner": 3, "clip_norm": 0.05, "learning_rate": 0.5, "sampling_rate": 0.5

@@ -61,10 +61,8 @@ class ListNetOneShot(Algorithm):
     releases: ClassVar[str] = "one sum over sessions"
     argument: ClassVar[str] = (
         "Other labels of a session, or another session where documents are private, move the one "
-        "released vector "
-        "by at most the stored sensitivity, for each contribution is projected on a ball (linear "
-        "ListNet of Cao "
-        "et al. 2007; proof in the algorithm's documentation)."
+        "released vector by at most the stored sensitivity, for each contribution is projected on "
+        "a ball (linear ListNet of Cao et al. 2007; proof in the algorithm's documentation)."
     )
     asks: ClassVar[frozenset[str]] = frozenset({"label_sum"})
     small: ClassVar[dict[str, Any]] = {"components": 2, "clip_norm": 0.05}
@@ -91,7 +89,7 @@ class ListNetOneShot(Algorithm):
         if problem.loss.name != "listnet":
             raise AssumptionNotMet(
                 f"Expected loss listnet for 'listnet_one_shot', got loss={problem.loss.name!r}; "
-                f"use listnet or dp_sgd."
+                "use listnet or dp_sgd."
             )
         if problem.adjacency is Adjacency.REPLACE_LABELS:
             return [Gaussian(1.0, self.noise_multiplier)]

@@ -62,9 +62,8 @@ class MPADMM(ADMMSettings, Algorithm):
     releases: ClassVar[str] = "x of each epoch"
     argument: ClassVar[str] = (
         "A record moves an exact step by its gradient clipped to norm C times k / n, twice that "
-        "when replaced, "
-        "and z and y follow from the noisy x (Chen 2020, Algorithm 4.2, with the right constant in "
-        "Theorem 4.3)."
+        "when replaced, and z and y follow from the noisy x (Chen 2020, Algorithm 4.2, with the "
+        "right constant in Theorem 4.3)."
     )
     small: ClassVar[dict[str, Any]] = {
         "steps": 3,
@@ -111,9 +110,8 @@ class MPADMM(ADMMSettings, Algorithm):
             return [Gaussian(bound, sigma)]
         if not penalty_of(problem, self.penalty).convex:
             raise AssumptionNotMet(
-                f"Expected a convex penalty for perturb='xzy', whose proof needs a non-expansive "
-                f"prox, got "
-                f"penalty={self.penalty!r}; use perturb='x'."
+                "Expected a convex penalty for perturb='xzy', whose proof needs a non-expansive "
+                f"prox, got penalty={self.penalty!r}; use perturb='x'."
             )
         return [Gaussian(bound, sigma), Gaussian(bound, sigma), Gaussian(rho * bound, sigma)]
 

@@ -42,8 +42,7 @@ class NoisyCorrelations(Algorithm):
     releases: ClassVar[str] = "one vector of correlations"
     argument: ClassVar[str] = (
         "A record enters the one sum with its gradient at w = 0 clipped to norm C, twice that when "
-        "replaced "
-        "(Gaussian mechanism of Dwork & Roth 2014)."
+        "replaced (Gaussian mechanism of Dwork & Roth 2014)."
     )
     small: ClassVar[dict[str, Any]] = {"clip_norm": 0.05}
     selects: ClassVar[bool] = True

@@ -39,9 +39,8 @@ class NSGD(Algorithm):
     releases: ClassVar[str] = "last iterate"
     argument: ClassVar[str] = (
         "A replaced record moves the steps that read its batch by at most 2 eta R / m each, and "
-        "steps up to 2 / "
-        "(l2 + L) do not lengthen what came before (Chen 2020, Algorithm 3.1; with permute, Wu et "
-        "al. 2017)."
+        "steps up to 2 / (l2 + L) do not lengthen what came before (Chen 2020, Algorithm 3.1; with "
+        "permute, Wu et al. 2017)."
     )
     default_l2: ClassVar[float] = 1e-4
     small: ClassVar[dict[str, Any]] = {"epochs": 3, "batch_size": 2, "learning_rate": 0.5}

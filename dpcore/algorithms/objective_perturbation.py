@@ -68,14 +68,12 @@ class ObjectivePerturbationGLM(Algorithm):
     releases: ClassVar[str] = "minimiser of the perturbed objective"
     hidden_noise: ClassVar[str] = (
         "noise enters the objective, and what it does to the minimiser follows from the curvature "
-        "at the records, for "
-        "which there is no public number"
+        "at the records, for which there is no public number"
     )
     argument: ClassVar[str] = (
         "A record changes the gradient of the objective by at most L, twice that when replaced, "
-        "and its Hessian "
-        "by one rank of size beta (Chaudhuri, Monteleoni & Sarwate 2011; Kifer, Smith & Thakurta "
-        "2012)."
+        "and its Hessian by one rank of size beta (Chaudhuri, Monteleoni & Sarwate 2011; Kifer, "
+        "Smith & Thakurta 2012)."
     )
     default_l2: ClassVar[float] = 1e-5
     asks: ClassVar[frozenset[str]] = frozenset({"X"})
@@ -190,10 +188,9 @@ def perturbation(
     """
     if problem.outputs != 1:
         raise AssumptionNotMet(
-            f"Expected one weight vector for objective perturbation, got "
-            f"outputs={problem.outputs}; its proof needs a "
-            "scalar margin: use one-vs-rest with a split budget, or a gradient method such as "
-            "dp_sgd."
+            "Expected one weight vector for objective perturbation, got "
+            f"outputs={problem.outputs}; its proof needs a scalar margin: use one-vs-rest with a "
+            "split budget, or a gradient method such as dp_sgd."
         )
     lipschitz = problem.lipschitz
     beta = problem.smoothness - problem.l2
@@ -207,10 +204,8 @@ def perturbation(
     if curvature < FLATTEST * problem.n * beta:
         raise AssumptionNotMet(
             f"Expected a curvature of {FLATTEST * problem.n * beta:.1e} or more over n={problem.n} "
-            f"records, got "
-            f"{curvature:.1e} by l2={problem.l2:g} and ridge={ridge:g}, where no solver finds the "
-            f"minimiser of every "
-            "data set; use a larger l2, or leave ridge out."
+            f"records, got {curvature:.1e} by l2={problem.l2:g} and ridge={ridge:g}, where no "
+            "solver finds the minimiser of every data set; use a larger l2, or leave ridge out."
         )
     inner = ObjectivePerturbation(
         lipschitz, beta, curvature, scale, problem.dimension, problem.adjacency, noise
@@ -219,9 +214,8 @@ def perturbation(
     if tolerance < least:
         raise InputError(
             f"Expected tolerance of {least:.1e} or more over n={problem.n} records, whose gradient "
-            f"is rounded by as "
-            f"much, got tolerance={tolerance:g}; a smaller one would promise what no solver "
-            f"reaches."
+            f"is rounded by as much, got tolerance={tolerance:g}; a smaller one would promise what "
+            "no solver reaches."
         )
     tilt = longest_tilt(problem, inner) if tilted else 0.0
     gradient_norm = max(tolerance, 2.0 * rounding_of_gradients(problem, inner, tilt)) * lipschitz

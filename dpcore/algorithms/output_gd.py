@@ -69,8 +69,7 @@ class OutputGD(Algorithm):
     releases: ClassVar[str] = "last iterate, or regularised minimiser"
     argument: ClassVar[str] = (
         "A replaced record moves each of T contracting steps by at most 2 eta R / n (Zhang, Zheng, "
-        "Mou & Wang "
-        "2017, Lemmas 2 and 3, with constants 2 in place of 3 and 5)."
+        "Mou & Wang 2017, Lemmas 2 and 3, with constants 2 in place of 3 and 5)."
     )
     default_l2: ClassVar[float] = 1e-4
     asks: ClassVar[frozenset[str]] = frozenset({"as_rows"})
@@ -99,9 +98,8 @@ class OutputGD(Algorithm):
         if self.learning_rate is not None and self.learning_rate > 2.0 / problem.smoothness:
             raise AssumptionNotMet(
                 f"Expected learning_rate <= 2 / smoothness = {2.0 / problem.smoothness:.6g} for "
-                f"'output_gd', got "
-                f"learning_rate={self.learning_rate!r}; a longer step does not contract. Leave it "
-                f"out for the default."
+                f"'output_gd', got learning_rate={self.learning_rate!r}; a longer step does not "
+                "contract. Leave it out for the default."
             )
         if self.step_rule == "paper":
             eta = self.learning_rate or 1.0 / (problem.l2 + problem.smoothness)

@@ -70,9 +70,8 @@ class PrivBR(Algorithm):
     releases: ClassVar[str] = "every iterate"
     argument: ClassVar[str] = (
         "Labels move a session's gradient by at most s_j, which documents and weights alone "
-        "determine and which "
-        "is scaled or cut to the public C (Chen 2020, Algorithm 6.1, with the proved repair of its "
-        "sensitivity)."
+        "determine and which is scaled or cut to the public C (Chen 2020, Algorithm 6.1, with the "
+        "proved repair of its sensitivity)."
     )
     asks: ClassVar[frozenset[str]] = frozenset({"capped_gradient_sum"})
     small: ClassVar[dict[str, Any]] = {"steps": 3}
@@ -143,9 +142,9 @@ class PrivBR(Algorithm):
         loss: Any = problem.loss
         if loss.argument != "session" or not loss.label_linear:
             raise AssumptionNotMet(
-                f"Expected a loss that is linear in the labels for 'privbr', got "
-                f"loss={problem.loss.name!r}; use "
-                "bayesrank or listnet, or dp_sgd, which clips whole sessions."
+                "Expected a loss that is linear in the labels for 'privbr', got "
+                f"loss={problem.loss.name!r}; use bayesrank or listnet, or dp_sgd, which clips "
+                "whole sessions."
             )
 
     def limits(self, public: ScoredDocuments, w: Array, loss: RankingLoss) -> tuple[float, float]:

@@ -44,9 +44,8 @@ class PrivGene(Algorithm):
     releases: ClassVar[str] = "every parent"
     argument: ClassVar[str] = (
         "A record moves the score of every candidate by at most the bound to which its loss is "
-        "cut, one way when "
-        "added and both ways when replaced (Zhang et al. 2013; bounded range after Durfee & Rogers "
-        "2019)."
+        "cut, one way when added and both ways when replaced (Zhang et al. 2013; bounded range "
+        "after Durfee & Rogers 2019)."
     )
     default_l2: ClassVar[float] = 1e-4
     small: ClassVar[dict[str, Any]] = {"population": 5, "generations": 2, "clip_loss": 0.5}

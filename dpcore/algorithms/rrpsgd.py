@@ -52,10 +52,8 @@ class RRPSGD(Algorithm):
     releases: ClassVar[str] = "every iterate"
     argument: ClassVar[str] = (
         "A record enters each noisy sum with a gradient of norm at most L, twice that when "
-        "replaced, and the "
-        "number of rounds is drawn beforehand and priced at its maximum (Zhang, Zheng, Mou & Wang "
-        "2017, Theorem "
-        "5)."
+        "replaced, and the number of rounds is drawn beforehand and priced at its maximum (Zhang, "
+        "Zheng, Mou & Wang 2017, Theorem 5)."
     )
     default_l2: ClassVar[float] = 1e-4
     small: ClassVar[dict[str, Any]] = {"batch_size": 2, "passes": 1}
@@ -83,7 +81,7 @@ class RRPSGD(Algorithm):
             if problem.n > MOST_SQUARED:
                 raise AssumptionNotMet(
                     f"Expected n <= {MOST_SQUARED} for n^2 rounds of 'rrpsgd', got n={problem.n}; "
-                    f"use rounds='passes'."
+                    "use rounds='passes'."
                 )
             return 1, problem.n**2
         batch = min(self.batch_size or max(round(sqrt(problem.n)), 1), problem.n)

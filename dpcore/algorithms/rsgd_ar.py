@@ -48,9 +48,8 @@ class RSGDAR(Algorithm):
     releases: ClassVar[str] = "last iterate"
     argument: ClassVar[str] = (
         "A replaced record is in one batch of a secret permutation, moves the steps that read it "
-        "by at most 2 eta "
-        "R / m each, and later steps do not lengthen that (Chen 2020, Theorem 3.2, with the "
-        "restart at h)."
+        "by at most 2 eta R / m each, and later steps do not lengthen that (Chen 2020, Theorem "
+        "3.2, with the restart at h)."
     )
     default_l2: ClassVar[float] = 1e-4
     small: ClassVar[dict[str, Any]] = {
@@ -104,9 +103,9 @@ def checked_sensitivities(walk: Walk, problem: Problem) -> tuple[float, ...]:
     sensitivities = walk.sensitivities(problem)
     if not max(sensitivities) < float("inf"):
         raise AssumptionNotMet(
-            f"Expected steps that keep neighbours at a finite distance, got "
-            f"learning_rate={walk.eta0!r}; use "
-            f"learning_rate <= 2 / smoothness = {2.0 / problem.smoothness:.6g}."
+            "Expected steps that keep neighbours at a finite distance, got "
+            f"learning_rate={walk.eta0!r}; use learning_rate <= 2 / smoothness = "
+            f"{2.0 / problem.smoothness:.6g}."
         )
     return sensitivities
 

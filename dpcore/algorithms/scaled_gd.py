@@ -98,10 +98,8 @@ class ScaledGD(Algorithm):
     releases: ClassVar[str] = "column marginals and every iterate"
     argument: ClassVar[str] = (
         "A record's values are clipped to [0, 1] and its blocks to a sum of 1 before the "
-        "marginals, and its "
-        "gradient on the scaled columns to norm C, twice that when replaced (Abadi et al. 2016; "
-        "price by Dong, "
-        "Roth & Su 2022)."
+        "marginals, and its gradient on the scaled columns to norm C, twice that when replaced "
+        "(Abadi et al. 2016; price by Dong, Roth & Su 2022)."
     )
     # not by ``problem.norm_bound``, which the price does not use
     bounds_rows_by: ClassVar[str] = "blocks"
@@ -218,8 +216,8 @@ class ScaledGD(Algorithm):
         if signal >= LEARNABLE:
             return ""
         return (
-            f"n * mu = {signal:.3g} is below {LEARNABLE:g}: expect about the majority class; "
-            "use more records, a larger epsilon, or fewer columns"
+            f"n * mu = {signal:.3g} is below {LEARNABLE:g}: expect about the majority class; use "
+            "more records, a larger epsilon, or fewer columns"
         )
 
     def step_and_momentum(self, problem: Problem, stiffness: float) -> tuple[float, float]:
@@ -288,8 +286,7 @@ class Marginals:
         if len(set(named)) < len(named) or any(not 0 <= column < features for column in named):
             raise AssumptionNotMet(
                 f"Expected blocks that name each of the {features} feature columns at most once "
-                f"and not the constant "
-                "column for 'scaled_gd', got others; correct blocks."
+                "and not the constant column for 'scaled_gd', got others; correct blocks."
             )
         alone = sorted(set(range(features)) - set(named))
         blocks = (*problem.blocks, *(Block((column,), "numeric") for column in alone))

@@ -47,8 +47,7 @@ class SGDAdv(Algorithm):
     releases: ClassVar[str] = "every iterate"
     argument: ClassVar[str] = (
         "A record enters a batch sum with a gradient of norm at most L, twice that when replaced "
-        "(Bassily, Smith "
-        "& Thakurta 2014, in the mini-batch form of Zhang et al. 2017)."
+        "(Bassily, Smith & Thakurta 2014, in the mini-batch form of Zhang et al. 2017)."
     )
     accountant: ClassVar[str] = "advanced"
     default_l2: ClassVar[float] = 1e-4

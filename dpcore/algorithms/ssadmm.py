@@ -45,8 +45,7 @@ class SSADMM(ADMMSettings, Algorithm):
     releases: ClassVar[str] = "every iterate"
     argument: ClassVar[str] = (
         "A record enters each sum with a gradient clipped to norm C, twice that when replaced, and "
-        "z and y follow "
-        "from the noisy x (Chen 2020, Algorithm 4.1 and Theorem 4.1)."
+        "z and y follow from the noisy x (Chen 2020, Algorithm 4.1 and Theorem 4.1)."
     )
     small: ClassVar[dict[str, Any]] = {
         "steps": 3, "clip_norm": 0.05, "learning_rate": 0.5, "momentum": 0.5, "sampling_rate": 0.5

@@ -74,10 +74,8 @@ class TwoPhase(Algorithm):
     releases: ClassVar[str] = "one vector of correlations and every iterate on the kept columns"
     argument: ClassVar[str] = (
         "A record enters the sum that selects columns with a gradient clipped to norm C, twice "
-        "that when "
-        "replaced, and the second phase is priced on columns that this release fixed (adaptive "
-        "composition, Dong, "
-        "Roth & Su 2022)."
+        "that when replaced, and the second phase is priced on columns that this release fixed "
+        "(adaptive composition, Dong, Roth & Su 2022)."
     )
     asks: ClassVar[frozenset[str]] = frozenset({"columns"})
     small: ClassVar[dict[str, Any]] = {
@@ -135,9 +133,8 @@ class TwoPhase(Algorithm):
         # alone may use it.
         if self.second not in SECOND:
             raise AssumptionNotMet(
-                f"Expected a private, planned algorithm that clips gradients as second phase of "
-                f"'two_phase', got "
-                f"second={self.second!r}; use 'ssadmm' or 'dp_sgd'."
+                "Expected a private, planned algorithm that clips gradients as second phase of "
+                f"'two_phase', got second={self.second!r}; use 'ssadmm' or 'dp_sgd'."
             )
 
     def restricted(self, problem: Problem, columns: Array | None = None) -> Problem:

@@ -108,8 +108,7 @@ def plant(
     if problem.adjacency is Adjacency.REPLACE_LABELS or problem.kind != "linear":
         raise AssumptionNotMet(
             f"Expected a table of records for canaries, got {problem.kind}, {problem.adjacency}; "
-            f"use "
-            "dpcore.audit.audit, which makes many fits."
+            "use dpcore.audit.audit, which makes many fits."
         )
     X = np.zeros((count, problem.dimension))
     X[np.arange(count), np.arange(count) % problem.dimension] = (

@@ -208,7 +208,7 @@ def bins_of(rate: float) -> int:
     bins = round(1.0 / rate)
     if abs(bins * rate - 1.0) > 1e-9:
         raise InputError(
-            f"Expected sampling_rate = 1/t for sampler='allocation', in whose epochs each record "
+            "Expected sampling_rate = 1/t for sampler='allocation', in whose epochs each record "
             f"is in one of t batches, got sampling_rate={rate!r}; use {1.0 / bins:.12g} (t={bins})."
         )
     return bins

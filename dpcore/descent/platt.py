@@ -30,10 +30,9 @@ def require_log_odds(problem: Problem) -> None:
     """
     if problem.loss.name != "logistic" or not problem.intercept or problem.outputs != 1:
         raise AssumptionNotMet(
-            f"Expected two classes, loss='logistic' and a constant column for calibration, got "
-            f"loss="
-            f"{problem.loss.name!r}, outputs={problem.outputs}, intercept={problem.intercept}; use "
-            f"calibration_share=0."
+            "Expected two classes, loss='logistic' and a constant column for calibration, got "
+            f"loss={problem.loss.name!r}, outputs={problem.outputs}, "
+            f"intercept={problem.intercept}; use calibration_share=0."
         )
 
 

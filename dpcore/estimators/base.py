@@ -319,8 +319,7 @@ class PrivateEstimator(BaseEstimator):
         if self.budget is not None and planned.spent_epsilon < LEAST_SHARE * self.epsilon:
             raise BudgetExceeded(
                 f"Expected room for epsilon={self.epsilon:g} in the budget, but what is left is "
-                f"enough for "
-                f"epsilon={planned.spent_epsilon:.3g}; lower epsilon, or end here.",
+                f"enough for epsilon={planned.spent_epsilon:.3g}; lower epsilon, or end here.",
                 asked=self.epsilon,
                 left=planned.spent_epsilon,
             )
@@ -333,10 +332,9 @@ class PrivateEstimator(BaseEstimator):
             return
         warnings.warn(
             f"{clipped / values:.0%} of the values lie outside "
-            f"{'[0, 1]' if self.bounds is None else 'bounds'} and "
-            "were cut, which loses what they say: declare bounds=(low, high) that hold them. This "
-            "share was counted on "
-            "the records and must not leave.",
+            f"{'[0, 1]' if self.bounds is None else 'bounds'} and were cut, which loses what they "
+            "say: declare bounds=(low, high) that hold them. This share was counted on the "
+            "records and must not leave.",
             InternalWarning,
             stacklevel=4,
         )
@@ -482,7 +480,6 @@ def refuse_weights(unsupported: dict[str, Any]) -> None:
                 continue
             raise InputError(
                 "Expected no sample_weight, got one; a weight multiplies what one record can "
-                "change, which no price "
-                "here covers. Repeat nothing and drop the argument."
+                "change, which no price here covers. Repeat nothing and drop the argument."
             )
         raise TypeError(f"fit() got an unexpected keyword argument {name!r}")

@@ -130,8 +130,7 @@ class DPClassifier(ClassifierMixin, PrivateEstimator):
         if self.classes is None:
             warnings.warn(
                 "classes=None reads the label values from the private data, so this model must not "
-                "be released; "
-                "declare classes.",
+                "be released; declare classes.",
                 PrivacyWarning,
                 stacklevel=3,
             )
@@ -214,7 +213,7 @@ def _sorted(classes: Any) -> Array:
     except (TypeError, ValueError):
         pass
     raise InputError(
-        f"Expected classes as a list of labels of one kind, no NaN or None among them, got "
+        "Expected classes as a list of labels of one kind, no NaN or None among them, got "
         f"classes={short(classes)}; leave such rows out."
     )
 
@@ -232,7 +231,7 @@ def encode(y: Array, classes: Array) -> Array:
     if not np.array_equal(classes[places], y):
         raise InputError(
             f"Expected labels among classes={classes.tolist()}, got others; correct y or declare "
-            f"them all."
+            "them all."
         )
     return places.astype(np.float64)
 
@@ -302,8 +301,8 @@ class DPRegressor(RegressorMixin, PrivateEstimator):
             loss = make_loss(self.loss)
             if loss.argument != "residual":
                 raise InputError(
-                    f"Expected a loss of residuals for regression, got "
-                    f"loss={self.loss!r}; use 'squared'."
+                    f"Expected a loss of residuals for regression, got loss={self.loss!r}; use "
+                    "'squared'."
                 )
             middle, half = self._target_map(low, high)
             targets = (np.clip(np.asarray(y, dtype=np.float64), low, high) - middle) / half
@@ -331,14 +330,13 @@ class DPRegressor(RegressorMixin, PrivateEstimator):
             low, high = numbers("target_bounds", self.target_bounds)
             if not (np.isfinite(low) and np.isfinite(high) and low < high):
                 raise InputError(
-                    f"Expected target_bounds=(low, high) with low < high, got "
+                    "Expected target_bounds=(low, high) with low < high, got "
                     f"{self.target_bounds!r}."
                 )
             return low, high, ()
         warnings.warn(
             "target_bounds=None reads the range of the target from the private data, so this model "
-            "must "
-            "not be released; declare target_bounds.",
+            "must not be released; declare target_bounds.",
             PrivacyWarning,
             stacklevel=3,
         )

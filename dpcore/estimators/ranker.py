@@ -117,7 +117,7 @@ class DPRanker(PrivateEstimator):
         require_word(scorer=self.scorer, activation=self.activation)
         if self.loss_parameters is not None and not isinstance(self.loss_parameters, Mapping):
             raise InputError(
-                f"Expected loss_parameters by name, got "
+                "Expected loss_parameters by name, got "
                 f"loss_parameters={short(self.loss_parameters)}; pass a dict."
             )
         for name in ("features", "hidden"):
@@ -159,8 +159,8 @@ class DPRanker(PrivateEstimator):
         if groups is None:
             if "rank" in self.model_.features:
                 raise InputError(
-                    "Expected groups with rank features, got groups=None; pass the "
-                    "query id of every row."
+                    "Expected groups with rank features, got groups=None; pass the query id of "
+                    "every row."
                 )
             groups = np.zeros(len(X))
         self._note_scored()
@@ -188,9 +188,8 @@ class DPRanker(PrivateEstimator):
             return ""
         return (
             "The scores are not linear in the columns as they are, so no coefficients of these "
-            "give what predict "
-            "gives: use predict, or scorer='linear' and features='raw'; weights_ are those of the "
-            "scorer."
+            "give what predict gives: use predict, or scorer='linear' and features='raw'; weights_ "
+            "are those of the scorer."
         )
 
     def __sklearn_tags__(self) -> Any:

@@ -47,8 +47,8 @@ class RowMap:
             low[-1], high[-1] = 0.0, 1.0
         if not np.all(np.isfinite(low) & np.isfinite(high) & (low < high)):
             raise InputError(
-                "Expected finite bounds=(low, high) with low < high in every column; "
-                "correct bounds."
+                "Expected finite bounds=(low, high) with low < high in every column; correct "
+                "bounds."
             )
         shift, scale = low, high - low
         if self.intercept is False:
@@ -57,9 +57,8 @@ class RowMap:
             if self.by_blocks and np.any(low < 0.0):
                 raise InputError(
                     "Expected bounds with low >= 0 for intercept=False, where a scale alone brings "
-                    "values to [0, 1], "
-                    "got a negative low; use intercept=True, or an algorithm that bounds norms, as "
-                    "'dp_sgd' does."
+                    "values to [0, 1], got a negative low; use intercept=True, or an algorithm "
+                    "that bounds norms, as 'dp_sgd' does."
                 )
         for name, value in {"low": low, "high": high, "shift": shift, "scale": scale}.items():
             object.__setattr__(self, name, value)
@@ -74,9 +73,8 @@ class RowMap:
             return np.array(np.broadcast_to(np.asarray(bound, dtype=np.float64), self.columns))
         except (TypeError, ValueError):
             raise InputError(
-                f"Expected bounds=(low, high) of numbers, one for all or one for each of "
-                f"{self.columns} columns, got "
-                f"bounds={short(self.bounds)}."
+                "Expected bounds=(low, high) of numbers, one for all or one for each of "
+                f"{self.columns} columns, got bounds={short(self.bounds)}."
             ) from None
 
     @property
@@ -124,8 +122,8 @@ class RowMap:
             return (np.clip(X, self.low, self.high).astype(X.dtype) if beyond else X), beyond
         if np.any((self.low > 0.0) | (self.high < 0.0) | (self.shift != 0.0)):
             raise InputError(
-                "Expected bounds with low=0 for a sparse matrix, got others; use "
-                "low=0 or a dense matrix."
+                "Expected bounds with low=0 for a sparse matrix, got others; use low=0 or a dense "
+                "matrix."
             )
         low, high = self.low[X.indices], self.high[X.indices]
         beyond = int(np.count_nonzero((X.data < low) | (X.data > high)))
@@ -171,10 +169,9 @@ class RowMap:
         enough = self.longest if isfinite(self.longest) else sqrt(self.dimension)
         return (
             f"Rows longer than norm_bound={self.norm_bound:g} are scaled down before they are "
-            f"scored, so no "
-            "coefficients of the rows as they are give what predict gives: use predict, or declare "
-            "bounds=(low, high) "
-            f"and norm_bound={ceil(enough * 1000.0) / 1000.0:g} or more, which hold every row."
+            "scored, so no coefficients of the rows as they are give what predict gives: use "
+            "predict, or declare bounds=(low, high) and "
+            f"norm_bound={ceil(enough * 1000.0) / 1000.0:g} or more, which hold every row."
         )
 
 
@@ -202,8 +199,7 @@ def bounds_by_column(bounds: Any, names: Iterable[str] | None) -> Any:
         other = "rows without names" if known is None else f"columns {short(known)}"
         raise InputError(
             f"Expected bounds={{column: (low, high)}} of every column, got bounds={short(bounds)} "
-            f"and "
-            f"{other}; give rows with named columns, and bounds of each."
+            f"and {other}; give rows with named columns, and bounds of each."
         )
     pairs = [numbers(f"bounds[{name!r}]", bounds[name]) for name in known]
     return [low for low, _ in pairs], [high for _, high in pairs]

@@ -35,13 +35,12 @@ class Spent:
         if self.limit is not None:
             several = (
                 f" together, for {self.fits} fits that one budget paid; ({self.limit[0]:.6g}, "
-                f"{self.limit[1]:g}) "
-                "however they were chosen"
+                f"{self.limit[1]:g}) however they were chosen"
             )
         return (
             f"({self.epsilon:.6g}, {self.delta:g})-differential privacy for one {self.unit} under "
-            f"{self.adjacency} "
-            f"(accountant {self.accountant}, conversion {self.conversion}){several}"
+            f"{self.adjacency} (accountant {self.accountant}, conversion "
+            f"{self.conversion}){several}"
         )
 
 
@@ -96,14 +95,13 @@ class Lineage:
         if unpaid:
             found.append(
                 f"{unpaid} other fit{'s' * (unpaid > 1)} of clones of this estimator (a search, a "
-                f"cross-validation) "
-                "were not paid by its budget; give budget=Allowance(...), which clones share"
+                "cross-validation) were not paid by its budget; give budget=Allowance(...), which "
+                "clones share"
             )
         if self.sent:
             found.append(
                 "copies of this estimator went to other processes, where fits are not counted; "
-                "search with n_jobs=1 "
-                "or a threading backend"
+                "search with n_jobs=1 or a threading backend"
             )
         return tuple(found)
 
@@ -113,10 +111,8 @@ class Lineage:
             return ()
         return (
             "other fits of clones of this estimator were scored before, so its setting may have "
-            "been chosen by exact "
-            "numbers on records, which no mechanism paid for; choose it beforehand or by rows that "
-            "are public, and "
-            "construct the estimator anew",
+            "been chosen by exact numbers on records, which no mechanism paid for; choose it "
+            "beforehand or by rows that are public, and construct the estimator anew",
         )
 
     def note_scored(self, member: object) -> None:

@@ -55,8 +55,8 @@ class Mechanism(ABC):
         removed one.
         """
         raise PriceUnknown(
-            f"No price under replace_one is known for {self.kind!r} built for add_remove: "
-            "build it for replace_one, or use a budget with adjacency=add_remove."
+            f"No price under replace_one is known for {self.kind!r} built for add_remove: build it "
+            "for replace_one, or use a budget with adjacency=add_remove."
         )
 
     def with_noise(self, noise: str) -> Self:
@@ -121,8 +121,8 @@ def _enter(registry: dict[str, Any], kind: str) -> Callable[[Class], Class]:
     def enter(cls: Class) -> Class:
         if kind in registry:
             raise InputError(
-                f"Expected one class for kind={kind!r}, got {registry[kind].__name__} "
-                f"and {cls.__name__}."
+                f"Expected one class for kind={kind!r}, got {registry[kind].__name__} and "
+                f"{cls.__name__}."
             )
         entered: Any = cls
         entered.kind = kind

@@ -187,9 +187,8 @@ class RandomisedSensitivityGaussian(Mechanism):
         if len(self.sensitivities) != len(self.sizes) or not 0 < sum(self.sizes) <= self.n:
             raise InputError(
                 f"Expected one sensitivity a batch and batches of at most n={self.n} rows "
-                f"together, got "
-                f"{len(self.sensitivities)} sensitivities, {len(self.sizes)} sizes of sum "
-                f"{sum(self.sizes)}."
+                f"together, got {len(self.sensitivities)} sensitivities, {len(self.sizes)} sizes "
+                f"of sum {sum(self.sizes)}."
             )
 
     @property

@@ -61,9 +61,8 @@ class Composition(Mechanism):
         settle(self)
         if not self.mechanisms or len(self.mechanisms) != len(self.counts):
             raise InputError(
-                f"Expected one count for each of at least one mechanism, got "
-                f"{len(self.mechanisms)} mechanisms and "
-                f"counts={self.counts!r}."
+                "Expected one count for each of at least one mechanism, got "
+                f"{len(self.mechanisms)} mechanisms and counts={self.counts!r}."
             )
         for item, count in zip(self.mechanisms, self.counts, strict=True):
             require_count(counts=count)
@@ -114,8 +113,8 @@ class Composition(Mechanism):
     def release(self, value: Any, rng: np.random.Generator) -> Any:
         """None exists: the parts are released one by one."""
         raise InputError(
-            "Expected a single mechanism to release, got a composition, which is a "
-            "price; use its parts."
+            "Expected a single mechanism to release, got a composition, which is a price; use its "
+            "parts."
         )
 
     def distance(self, value: Any, other: Any) -> float:
@@ -208,8 +207,8 @@ class Repeated(Mechanism):
     def distance(self, value: Any, other: Any) -> float:
         """None exists: what moves between neighbours are the values inside a trial."""
         raise InputError(
-            "Expected the releases inside a trial for a distance, got the whole "
-            "selection; measure those."
+            "Expected the releases inside a trial for a distance, got the whole selection; measure "
+            "those."
         )
 
     @property
@@ -369,6 +368,6 @@ def log_delta(alphas: Array, curve: Array, epsilon: float) -> float:
 def _check_mean(mean: float) -> None:
     if not 1.0 < mean <= MOST_TRIALS:
         raise InputError(
-            f"Expected a mean number of trials above 1 and at most {MOST_TRIALS:g}, "
-            f"got mean={mean!r}."
+            f"Expected a mean number of trials above 1 and at most {MOST_TRIALS:g}, got "
+            f"mean={mean!r}."
         )

@@ -103,8 +103,7 @@ def after(layers: list[nn.Module], spec: Described) -> int:
         except RuntimeError:
             raise InputError(
                 f"Expected images that are large enough for kind={spec.kind!r}, got "
-                f"image={list(spec.image)}; use "
-                "kind='mlp' for smaller ones."
+                f"image={list(spec.image)}; use kind='mlp' for smaller ones."
             ) from None
 
 
@@ -181,8 +180,7 @@ def imported(spec: Described) -> nn.Module:
     except (ImportError, AttributeError, ValueError) as error:
         raise InputError(
             f"Expected a class that can be imported at path={spec.path!r}, got "
-            f"{type(error).__name__}: {error}; put "
-            "its package on the Python path."
+            f"{type(error).__name__}: {error}; put its package on the Python path."
         ) from None
     if not (isinstance(found, type) and issubclass(found, nn.Module)):
         raise InputError(
@@ -222,19 +220,17 @@ def refuse_layers(module: nn.Module) -> None:
         ):
             raise AssumptionNotMet(
                 f"Expected layers that treat every record by itself, got {where}, which mixes the "
-                f"records of a batch; "
-                "use GroupNorm or LayerNorm."
+                "records of a batch; use GroupNorm or LayerNorm."
             )
         if isinstance(layer, nn.modules.instancenorm._InstanceNorm) and layer.track_running_stats:
             raise AssumptionNotMet(
                 f"Expected layers without memory of records, got {where} with track_running_stats; "
-                f"set it to False."
+                "set it to False."
             )
         if (isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0) or kind == "RReLU":
             raise AssumptionNotMet(
                 f"Expected layers that draw no random numbers, got {where}; leave it out: the "
-                f"noise of the gradients "
-                "regularises already."
+                "noise of the gradients regularises already."
             )
 
 
@@ -251,8 +247,7 @@ def refuse_ties(module: nn.Module) -> None:
         if other is not parameter and parameter.numel():
             raise AssumptionNotMet(
                 f"Expected tied weights to be one parameter, got {name!r} and {first!r} in the "
-                f"same memory; assign the "
-                "parameter itself, or copy its values."
+                "same memory; assign the parameter itself, or copy its values."
             )
 
 
@@ -263,9 +258,9 @@ def refuse_coarse_products() -> None:
     found = torch.get_float32_matmul_precision()
     if found != "highest":
         raise AssumptionNotMet(
-            f"Expected products of float32 matrices in float32, got "
-            f"torch.get_float32_matmul_precision() = {found!r}; "
-            "call torch.set_float32_matmul_precision('highest')."
+            "Expected products of float32 matrices in float32, got "
+            f"torch.get_float32_matmul_precision() = {found!r}; call "
+            "torch.set_float32_matmul_precision('highest')."
         )
 
 
@@ -289,15 +284,14 @@ def refuse_mixing(module: nn.Module, inputs: int, outputs: int) -> None:
     if not torch.equal(alone, again):
         raise AssumptionNotMet(
             "Expected a network without memory of records, got one whose scores of the same record "
-            "change from call to "
-            "call; remove what is kept between records, or what draws random numbers."
+            "change from call to call; remove what is kept between records, or what draws random "
+            "numbers."
         )
     for name, buffer in module.named_buffers():
         if not torch.equal(buffer, before[name]):
             raise AssumptionNotMet(
                 f"Expected a network without memory of records, got buffer {name!r}, which the "
-                f"forward pass changes; "
-                "remove it."
+                "forward pass changes; remove it."
             )
 
 
@@ -306,8 +300,8 @@ def _refuse_mixed_rows(alone: Tensor, together: list[Tensor]) -> None:
     if not all(close(scores, alone[: len(scores)]) for scores in together):
         raise AssumptionNotMet(
             "Expected a network whose scores of a record depend on that record alone, got one "
-            "whose scores change with "
-            "the other records of a batch; remove what averages over the batch."
+            "whose scores change with the other records of a batch; remove what averages over the "
+            "batch."
         )
 
 
@@ -318,10 +312,9 @@ def _refuse_changed_attributes(module: nn.Module, kept: dict[str, dict[str, obje
         )
         if changed:
             raise AssumptionNotMet(
-                f"Expected a network without memory of records, got {type(layer).__name__}"
-                f"{f' at {name!r}' if name else ''}, whose forward pass changes its attribute "
-                f"{changed[0]!r}; remove "
-                "what is kept between records."
+                "Expected a network without memory of records, got "
+                f"{type(layer).__name__}{f' at {name!r}' if name else ''}, whose forward pass "
+                f"changes its attribute {changed[0]!r}; remove what is kept between records."
             )
 
 
@@ -364,8 +357,7 @@ def refuse_branches(mapped: Mapped, inputs: int, dtype: torch.dtype) -> None:
         text = " ".join(str(error).split())[:160]
         raise AssumptionNotMet(
             "Expected a network whose computation does not branch on values, got one that "
-            "torch.func.vmap refuses: "
-            f"{text}; use torch.where in place of if."
+            f"torch.func.vmap refuses: {text}; use torch.where in place of if."
         ) from None
 
 
@@ -376,14 +368,12 @@ def _scores(module: nn.Module, x: Tensor, outputs: int) -> Tensor:
         text = " ".join(str(error).split())[:160]
         raise AssumptionNotMet(
             f"Expected a network that takes rows of {x.shape[1]} numbers, got an error from it: "
-            f"{text}; reshape them "
-            "in its first layer, for example by nn.Unflatten."
+            f"{text}; reshape them in its first layer, for example by nn.Unflatten."
         ) from None
     if not isinstance(found, Tensor) or found.shape != (len(x), outputs):
         shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
         raise AssumptionNotMet(
             f"Expected scores of shape (n, {outputs}), one for each class, got {shape}; give the "
-            f"last layer {outputs} "
-            "outputs."
+            f"last layer {outputs} outputs."
         )
     return found

@@ -76,8 +76,7 @@ class Network:
         if not self.parameters:
             raise InputError(
                 "Expected a network with parameters that are trained, got none; there is nothing "
-                "to train: leave "
-                "requires_grad on for those that are."
+                "to train: leave requires_grad on for those that are."
             )
         refuse_mixing(module, spec.inputs, spec.outputs)
         self._start = torch.cat([parameter.ravel() for parameter in self.parameters.values()])
@@ -257,7 +256,7 @@ class NetworkObjective:
         if np.any((self.y != np.floor(self.y)) | (self.y < 0) | (self.y >= network.spec.outputs)):
             raise InputError(
                 f"Expected class numbers 0 to {network.spec.outputs - 1} as labels, got others; "
-                f"encode the classes."
+                "encode the classes."
             )
         self.records, order = network.records(
             network.described(X), torch.from_numpy(self.y.astype(np.int64))

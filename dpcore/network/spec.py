@@ -29,7 +29,7 @@ def require_torch() -> None:
     if missing:
         raise InputError(
             f"Expected the extra nn for a network, got no {' and no '.join(missing)}; pip install "
-            f"'dpflows[nn]'."
+            "'dpflows[nn]'."
         )
 
 
@@ -81,18 +81,16 @@ class NetworkSpec:
         self._check_image()
         if (self.kind == "module") != (self.path is not None):
             raise InputError(
-                f"Expected a path 'package.module:Name' for kind module and for no other, got "
-                f"kind={self.kind!r} and "
-                f"path={self.path!r}; give both or neither."
+                "Expected a path 'package.module:Name' for kind module and for no other, got "
+                f"kind={self.kind!r} and path={self.path!r}; give both or neither."
             )
 
     def _check_image(self) -> None:
         if not self.image:
             if self.kind in IMAGES:
                 raise InputError(
-                    f"Expected the image of a record (channels, height, width) for "
-                    f"kind={self.kind!r}, got none; for "
-                    "example image=[1, 28, 28]."
+                    "Expected the image of a record (channels, height, width) for "
+                    f"kind={self.kind!r}, got none; for example image=[1, 28, 28]."
                 )
             return
         if (
@@ -102,8 +100,7 @@ class NetworkSpec:
         ):
             raise InputError(
                 f"Expected channels, height and width of the {self.inputs} numbers of a record, "
-                f"got "
-                f"image={list(self.image)!r}; their product must be {self.inputs}."
+                f"got image={list(self.image)!r}; their product must be {self.inputs}."
             )
 
     def build(self) -> Network:

@@ -42,9 +42,8 @@ def check_count(n: int, problem: Problem) -> None:
     if problem.adjacency is not Adjacency.ADD_REMOVE and n != problem.n:
         raise InputError(
             f"Expected exactly n={problem.n} records under {problem.adjacency}, where n is public, "
-            f"got {n}; "
-            "declare the exact count of the training part, or use adjacency=add_remove with a "
-            "nominal n."
+            f"got {n}; declare the exact count of the training part, or use adjacency=add_remove "
+            "with a nominal n."
         )
 
 

@@ -117,8 +117,7 @@ class LinearObjective:
         if longest > problem.norm_bound * (1.0 + LONGER[self.rows.dtype.name]):
             raise InputError(
                 f"Expected rows of norm <= norm_bound={problem.norm_bound:g}, got a longer one; "
-                f"use normalise='cap', "
-                "or declare a larger norm_bound."
+                "use normalise='cap', or declare a larger norm_bound."
             )
         rounding = 2 * (self.dimension + 8) * UNIT  # what ``row_norms`` may overstate
         if longest > problem.norm_bound * (1.0 + rounding):
@@ -132,8 +131,8 @@ class LinearObjective:
             and not np.all(np.abs(self.y) == 1.0)
         ):
             raise InputError(
-                "Expected labels -1 and +1 for a loss of margins, got others; encode "
-                "the two classes."
+                "Expected labels -1 and +1 for a loss of margins, got others; encode the two "
+                "classes."
             )
 
     def _check_finite(self) -> None:
@@ -145,8 +144,8 @@ class LinearObjective:
         if not np.all(np.isfinite(self.y)):
             row = int(np.flatnonzero(~np.isfinite(self.y))[0])
             raise InputError(
-                f"Expected finite labels, got NaN or inf in record {row}; fill or "
-                f"drop it by the schema."
+                f"Expected finite labels, got NaN or inf in record {row}; fill or drop it by the "
+                "schema."
             )
 
     def gradient_sum(self, w: Array, clip_norm: float = inf) -> Array:

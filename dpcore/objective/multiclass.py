@@ -99,7 +99,7 @@ class MulticlassObjective(LinearObjective):
         ):
             raise InputError(
                 f"Expected class numbers 0 to {problem.outputs - 1} as labels, got others; encode "
-                f"the classes."
+                "the classes."
             )
 
     def take(self, rows: Array | slice) -> Self:

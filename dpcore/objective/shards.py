@@ -214,8 +214,7 @@ class ShardedObjective:
         if len(rows) > 1 and not np.all(rows[1:] >= rows[:-1]):
             raise InputError(
                 "Expected rows of a sharded table in rising order, got another: a permuted walk "
-                "needs all rows in one "
-                "memory; use engine.kind=memory."
+                "needs all rows in one memory; use engine.kind=memory."
             )
         cuts = np.searchsorted(rows, ends)
         places = np.concatenate([[0], cuts])

@@ -252,8 +252,7 @@ def factors(cells: pd.Series) -> tuple[np.ndarray, list[Any]]:
         kinds = sorted({type(v).__name__ for v in cells.tolist()})
         raise InputError(
             f"Expected texts, numbers, dates or Booleans in column {str(cells.name)!r}, got "
-            f"{', '.join(kinds[:4])}; "
-            "store one value a cell."
+            f"{', '.join(kinds[:4])}; store one value a cell."
         ) from None
 
 

@@ -44,13 +44,13 @@ class Data:
     def __post_init__(self) -> None:
         if self.X.shape[0] != len(self.y):
             raise InputError(
-                f"Expected as many labels as rows, got {self.X.shape[0]} rows and "
-                f"{len(self.y)} labels."
+                f"Expected as many labels as rows, got {self.X.shape[0]} rows and {len(self.y)} "
+                "labels."
             )
         if self.X.shape[1] != self.design.dimension:
             raise InputError(
-                f"Expected {self.design.dimension} columns as the design declares, "
-                f"got {self.X.shape[1]}."
+                f"Expected {self.design.dimension} columns as the design declares, got "
+                f"{self.X.shape[1]}."
             )
 
     @property

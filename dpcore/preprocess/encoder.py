@@ -139,8 +139,8 @@ class Encoder(TransformerMixin, BaseEstimator):
         frame = as_frame(frame)
         if not isinstance(frame, pd.DataFrame):
             raise InputError(
-                f"Expected a pandas DataFrame with named columns, got "
-                f"{type(frame).__name__}; name them."
+                f"Expected a pandas DataFrame with named columns, got {type(frame).__name__}; name "
+                "them."
             )
         if not frame.columns.is_unique:
             twice = frame.columns[frame.columns.duplicated()][0]

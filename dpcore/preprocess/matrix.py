@@ -52,7 +52,7 @@ class MatrixEncoder(TransformerMixin, BaseEstimator):
         check_settings(self.normalise, self.sparse, self.dtype)
         if self.numeric not in ("minmax", "centred"):
             raise InputError(
-                f"Expected numeric minmax or centred for a file of numbers, got "
+                "Expected numeric minmax or centred for a file of numbers, got "
                 f"numeric={self.numeric!r}."
             )
         if not self.groups:
@@ -123,8 +123,7 @@ class MatrixEncoder(TransformerMixin, BaseEstimator):
         if X.shape[1] != self.width:
             raise InputError(
                 f"{tally.source + ': ' if tally.source else ''}Expected {self.width} columns of "
-                f"numbers as declared,"
-                f" got {X.shape[1]}; correct the counts under features."
+                f"numbers as declared, got {X.shape[1]}; correct the counts under features."
             )
         keep = (
             self.is_sparse and all(g.low == 0.0 for g in self.groups) and self.numeric == "minmax"
@@ -272,6 +271,6 @@ def numbers_of(frame: pd.DataFrame) -> np.ndarray:
             if found.any():
                 raise InputError(
                     f"Expected numbers in column {name!r}, got {frame[name][found].iloc[0]!r}; "
-                    f"correct the row."
+                    "correct the row."
                 ) from None
         raise

@@ -53,7 +53,7 @@ class Cross:
         members = [_member(item) for item in items] if isinstance(items, list | tuple) else []
         if len(members) != 2:
             raise InputError(
-                f"Expected two columns in a cross, as in [month, {{duration: bins(6)}}], got "
+                "Expected two columns in a cross, as in [month, {duration: bins(6)}], got "
                 f"{items!r}; name two."
             )
         (one, first), (other, second) = members
@@ -179,10 +179,8 @@ def cross_parts(
         if part.width > most:
             raise InputError(
                 f"Expected at most cross_width={most} columns in a cross, got {one.width} x "
-                f"{other.width} = "
-                f"{part.width} of {part.name}; cut numbers into fewer bins, as in "
-                f"{{{other.name}: bins(6)}}, or raise "
-                "cross_width."
+                f"{other.width} = {part.width} of {part.name}; cut numbers into fewer bins, as in "
+                f"{{{other.name}: bins(6)}}, or raise cross_width."
             )
         found.append(part)
     return found
@@ -212,7 +210,6 @@ def _side(
     if not part.block:
         raise InputError(
             f"Expected values in [0, 1] in a cross, got numeric='centred' for {name!r}; give it a "
-            f"map of its own, "
-            f"as in {{{name}: bins(6)}}."
+            f"map of its own, as in {{{name}: bins(6)}}."
         )
     return part

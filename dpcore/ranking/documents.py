@@ -223,9 +223,8 @@ class ScoredDocuments:
     def _require_label_linear(self, loss: RankingLoss) -> None:
         if not loss.label_linear:
             raise AssumptionNotMet(
-                f"Expected a loss that is linear in a bounded function of the labels, got "
-                f"loss={loss.name!r}; use "
-                "bayesrank or listnet, or clip whole sessions with dp_sgd."
+                "Expected a loss that is linear in a bounded function of the labels, got "
+                f"loss={loss.name!r}; use bayesrank or listnet, or clip whole sessions with dp_sgd."
             )
 
 
@@ -308,9 +307,8 @@ def public_documents(problem: Problem, name: str) -> ScoredDocuments:
     if documents is None:
         raise AssumptionNotMet(
             f"Expected public documents for {name!r} under {problem.adjacency}, got "
-            f"documents=None; build it by "
-            "ranking_problem(sessions, loss, adjacency='replace_labels'), or use dp_sgd where "
-            "documents are private."
+            "documents=None; build it by ranking_problem(sessions, loss, "
+            "adjacency='replace_labels'), or use dp_sgd where documents are private."
         )
     return documents
 
@@ -320,5 +318,5 @@ def require_linear_scorer(problem: Problem, name: str) -> None:
     if problem.kind != "ranking":
         raise AssumptionNotMet(
             f"Expected a linear scorer for {name!r}, got kind={problem.kind!r}; use "
-            f"scorer='linear', privbr or dp_sgd."
+            "scorer='linear', privbr or dp_sgd."
         )

@@ -107,8 +107,8 @@ class BayesRank:
     def __post_init__(self) -> None:
         if self.k not in (1, 2):
             raise InputError(
-                f"Expected k of 1 or 2 for bayesrank, got k={self.k!r}; use listmle "
-                f"for the whole order."
+                f"Expected k of 1 or 2 for bayesrank, got k={self.k!r}; use listmle for the whole "
+                "order."
             )
         require_choice(TARGETS, target=self.target)
 

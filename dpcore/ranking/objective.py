@@ -175,8 +175,8 @@ class SessionObjective:
             self._check_documents(problem.documents)
         if self.dimension != problem.dimension:
             raise InputError(
-                f"Expected {problem.dimension} parameters as the problem declares, "
-                f"got {self.dimension}."
+                f"Expected {problem.dimension} parameters as the problem declares, got "
+                f"{self.dimension}."
             )
         check_rows(self.sessions.documents.X, self.sessions.y)
 
@@ -191,6 +191,5 @@ class SessionObjective:
         if not same or public.scorer != self.public.scorer:
             raise InputError(
                 "Expected problem.documents to be the documents and the scorer of these sessions; "
-                "build the problem by "
-                "ranking_problem(sessions, ...)."
+                "build the problem by ranking_problem(sessions, ...)."
             )

@@ -208,8 +208,8 @@ class Sessions:
         cut = round(test_share * self.n)
         if not 0 < cut < self.n:
             raise InputError(
-                f"Expected sessions on both sides, got test_share={test_share!r} of "
-                f"{self.n} sessions."
+                f"Expected sessions on both sides, got test_share={test_share!r} of {self.n} "
+                "sessions."
             )
         return self.take(np.sort(order[cut:])), self.take(np.sort(order[:cut]))
 
@@ -223,8 +223,8 @@ def join(parts: Sequence[Sessions]) -> Sessions:
     counts = np.bincount(codes)
     if np.any(counts > 1):
         raise InputError(
-            f"Expected each query in one part, got query "
-            f"{names[int(np.argmax(counts > 1))]!r} in two."
+            f"Expected each query in one part, got query {names[int(np.argmax(counts > 1))]!r} in "
+            "two."
         )
     X = np.vstack([part.documents.X for part in parts])
     lengths = np.concatenate([part.documents.lengths for part in parts])
@@ -262,8 +262,8 @@ def query_ids(groups: Any, rows: int) -> Array:
     ids = as_ids(groups) if np.ndim(groups) == 1 else np.asarray(groups)
     if ids.shape != (rows,):
         raise InputError(
-            f"Expected groups to name the query of each of {rows} rows, got groups of "
-            f"shape {ids.shape}."
+            f"Expected groups to name the query of each of {rows} rows, got groups of shape "
+            f"{ids.shape}."
         )
     return ids
 
@@ -278,14 +278,12 @@ def check_rows(X: Array, y: Array) -> None:
         row = int(np.flatnonzero(bad)[0])
         raise InputError(
             f"Expected relevance labels from 0 to {LARGEST_LABEL}, got label {y[row]:g} in row "
-            f"{row}; map it "
-            "before training."
+            f"{row}; map it before training."
         )
     bad = ~(np.abs(X) <= LARGEST_FEATURE)
     if np.any(bad):
         row = int(np.flatnonzero(bad.any(axis=1))[0])
         raise InputError(
             f"Expected finite features of at most {LARGEST_FEATURE:g}, got NaN, inf or more in row "
-            f"{row}; scale, fill "
-            "or drop it before training."
+            f"{row}; scale, fill or drop it before training."
         )

@@ -244,8 +244,8 @@ def check_noise(algorithm: Algorithm) -> None:
     if not least <= multiplier <= most:
         raise InputError(
             f"Expected noise_multiplier from {least:g} to {most:g}, got "
-            f"noise_multiplier={multiplier:g}; leave it out "
-            "to have it calibrated, or use a non-private baseline for none."
+            f"noise_multiplier={multiplier:g}; leave it out to have it calibrated, or use a "
+            "non-private baseline for none."
         )
 
 
@@ -265,8 +265,8 @@ def _by_accountant(algorithm: Trainer, limit: Limit, curve_only: bool) -> Limit:
         kind = "adaptive" if algorithm.adaptive else "a training after estimated bounds with"
         raise InputError(
             f"Expected accountant auto or rdp for {kind} {algorithm.name!r}, got "
-            f"accountant={limit.accountant!r}: "
-            "its releases are not known beforehand; use accountant='auto'."
+            f"accountant={limit.accountant!r}: its releases are not known beforehand; use "
+            "accountant='auto'."
         )
     return replace(limit, accountant=wanted)
 

@@ -89,7 +89,7 @@ class Search:
         if self.distribution == "poisson" and self.eta is not None:
             raise InputError(
                 f"Expected no eta for the Poisson law, got eta={self.eta!r}; leave it out, or use "
-                f"negative_binomial."
+                "negative_binomial."
             )
 
     def law(self, trials: tuple[Composition, ...]) -> Repeated:
@@ -334,17 +334,17 @@ def plan_tuning(
     if problem.kind != "linear" or problem.unit != "record":
         raise AssumptionNotMet(
             f"Expected a linear model and unit record to tune, got kind={problem.kind!r} and "
-            f"unit={problem.unit!r}: "
-            "the score counts single records that such a model gets right; fix the parameters."
+            f"unit={problem.unit!r}: the score counts single records that such a model gets right; "
+            "fix the parameters."
         )
     target = target_among(limits)
     if target is None or not candidates:
         raise InputError("Expected a target and at least one setting to tune, got none; name both.")
     if target.accountant not in ("auto", "rdp", "pure"):
         raise InputError(
-            f"Expected accountant auto, rdp or pure for a tuned training, got "
-            f"accountant={target.accountant!r}: "
-            "selection among trials is proved for Rényi curves; use accountant='auto'."
+            "Expected accountant auto, rdp or pure for a tuned training, got "
+            f"accountant={target.accountant!r}: selection among trials is proved for Rényi curves; "
+            "use accountant='auto'."
         )
     alone = replace(target, epsilon=target.epsilon * sqrt(1.0 - search.share), accountant="rdp")
     least: dict[Events, float] = {}

@@ -51,8 +51,8 @@ def audit_run(
     elif path.suffix == ".json" or os.sep in run:
         wrong = "which is no file with JSON" if path.exists() else "which is missing"
         raise InputError(
-            f"Expected a run id, or a run record in a JSON file, got {run!r}, "
-            f"{wrong}; correct the path."
+            f"Expected a run id, or a run record in a JSON file, got {run!r}, {wrong}; correct the "
+            "path."
         )
     elif (found := quick(run)) is not None:
         database, stored = found

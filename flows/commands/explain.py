@@ -34,7 +34,7 @@ def explain_model(
         if len(table) > MOST_ROWS:
             raise InputError(
                 f"Expected at most {MOST_ROWS} rows to explain, got {len(table)} in {row}; give "
-                f"fewer."
+                "fewer."
             )
         rows = found.rows(scorer.encoder, table)
         answer = {"model": uri, "unit": found.unit, "rows": rows, "notes": list(found.notes)}

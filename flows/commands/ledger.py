@@ -126,8 +126,7 @@ def init(
     elif by or column or count or user_column:
         raise InputError(
             f"Expected the division of {name!r} from its data schema alone, got --by, --column, "
-            f"--count or "
-            "--user-column; write it into the schema."
+            "--count or --user-column; write it into the schema."
         )
     else:
         blocks = Blocks.of(schema, one_block_per_person, rows_per_user)
@@ -230,15 +229,14 @@ def check_delta(name: str, schema: Schema | None, delta: float, confirmed: bool)
     if n is None and delta > UNKNOWN_N_DELTA and not confirmed:
         raise InputError(
             f"Expected --delta of at most {UNKNOWN_N_DELTA:g} for {name!r}, which has no data "
-            f"schema that says its n, "
-            f"got {delta:g}: delta must stay below 1/n; lower it, write the schema first, or add "
-            f"--confirm-delta."
+            f"schema that says its n, got {delta:g}: delta must stay below 1/n; lower it, write "
+            "the schema first, or add --confirm-delta."
         )
     if n is not None and delta >= 1.0 / n:
         per = "" if schema is None or schema.public.n is not None else " (rows_per_block)"
         raise InputError(
-            f"Expected --delta below 1/n={1.0 / n:.3g} for the public n={n}{per} of {name!r}, "
-            f"got {delta:g}: it would allow a record to be published; for example --delta "
+            f"Expected --delta below 1/n={1.0 / n:.3g} for the public n={n}{per} of {name!r}, got "
+            f"{delta:g}: it would allow a record to be published; for example --delta "
             f"{0.1 / n:.1g}."
         )
 
@@ -348,13 +346,13 @@ def verify(
         len(head.strip()) < 12 or set(head.strip().lower()) - set("0123456789abcdef")
     ):
         raise InputError(
-            f"Expected at least 12 hex digits of a hash, got --head {head}; copy it "
-            f"from the statement."
+            f"Expected at least 12 hex digits of a hash, got --head {head}; copy it from the "
+            "statement."
         )
     if file is not None and keep:
         raise InputError(
             f"Expected --keep with a database, got --file {file}: an export has no head file; "
-            f"leave it out."
+            "leave it out."
         )
     if file is not None:
         with _text(file) as lines:
@@ -451,8 +449,7 @@ def _open(name: str | None, given: str | None) -> Ledger:
     if path is not None and not path.exists() and not (witness and witness.path.exists()):
         raise InputError(
             f"Expected a ledger at {opened.store.path}, got no file; name it with --ledger or "
-            f"DPFLOWS_LEDGER, or open "
-            "a budget with `dpflows ledger init`."
+            "DPFLOWS_LEDGER, or open a budget with `dpflows ledger init`."
         )
     return opened
 

@@ -108,8 +108,7 @@ def released_model(path: Path, any_signer: bool) -> tuple[str, Any]:
     if not report.ok:
         raise VerificationFailed(
             f"Expected a bundle that verifies at {path}, got {', '.join(sorted(report.names))}; "
-            f"`dpflows verify` says "
-            "more, and --any-signer takes a signer that is not listed."
+            "`dpflows verify` says more, and --any-signer takes a signer that is not listed."
         )
     with TemporaryDirectory() as folder:
         for name in (WEIGHTS, ENCODER, CARD, STATE):

@@ -110,23 +110,20 @@ def estimated(
             checked(draft)
         told = (
             f"This draft cost ({epsilon:g}, {delta:g}) per {unit} under {adjacency}, charged to "
-            f"the budget of "
-            f"{charge!r}."
+            f"the budget of {charge!r}."
         )
     else:
         owners = budgets_of(path)
         if owners:
             raise InputError(
                 f"{path}: these are rows of {' and '.join(map(repr, owners))}, whose budget must "
-                f"count the estimates; "
-                f"add --charge {owners[0]}."
+                f"count the estimates; add --charge {owners[0]}."
             )
         adjacency = Adjacency(given or Adjacency.ADD_REMOVE)
         draft = draft_private(FileReading(path), label, target, adjacency, name)
         told = (
             f"This draft cost ({epsilon:g}, {delta:g}) per record under {adjacency}, and no ledger "
-            f"counts it: open the "
-            "budget with that much less."
+            "counts it: open the budget with that much less."
         )
     return (
         draft,
@@ -166,8 +163,7 @@ def copy_configs(folder: Path, force: bool = False) -> list[Path]:
     if edited and not force:
         raise InputError(
             f"Expected no edited configuration in the folder, got {next(iter(edited))}, which "
-            f"differs from the "
-            "package's; use another folder, or --force to overwrite it."
+            "differs from the package's; use another folder, or --force to overwrite it."
         )
     for path, text in (missing | edited).items():
         try:
@@ -176,7 +172,7 @@ def copy_configs(folder: Path, force: bool = False) -> list[Path]:
         except OSError as error:
             raise InputError(
                 f"Expected a folder that can be written, got {path}: {error.strerror}; name "
-                f"another."
+                "another."
             ) from error
     return list(missing | edited)
 
@@ -190,8 +186,8 @@ def init_words(folder: Path, written: int) -> str:
         done = f"{written} files were written to {place}"
     return (
         f"{done}. Next: `dpflows train` in {folder.resolve()} trains on a built-in table (half a "
-        f"minute the first "
-        "time, ten seconds later); edit conf/train.yaml, or describe your own table in conf/data."
+        "minute the first time, ten seconds later); edit conf/train.yaml, or describe your own "
+        "table in conf/data."
     )
 
 

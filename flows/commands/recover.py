@@ -157,8 +157,8 @@ def settle(ledger: Ledger, pending: Pending) -> str:
     if found["state"] != "committed":
         raise DPFlowsError(
             f"Expected a committed entry, got {pending.entry}, which is {found['state']}: the run "
-            f"stays charged and "
-            "its model can never be released; remove its folder, or keep it for yourself."
+            "stays charged and its model can never be released; remove its folder, or keep it for "
+            "yourself."
         )
     if any(found["hashes"].get(key) != digest for key, digest in pending.hashes.items()):
         raise DPFlowsError(
@@ -230,8 +230,7 @@ def move_home(old: Path, new: Path, as_json: bool) -> None:
         return
     sys.stdout.write(
         f"{found.places} places in MLflow's store lead to {answer['new']} now; ledger, statements "
-        f"and bundles hold "
-        f"none. Set DPFLOWS_HOME={answer['new']}.\n"
+        f"and bundles hold none. Set DPFLOWS_HOME={answer['new']}.\n"
     )
     for place in found.missing:
         sys.stdout.write(f"Not there: {place} (in a store, but not in the folder).\n")

@@ -104,13 +104,12 @@ def release_run(
         if not (text.isprintable() or not text):
             raise InputError(
                 f"Expected one line of printable text for {option}, got {text!r}; it stands in the "
-                f"model card."
+                "model card."
             )
     if not NAME.fullmatch(to):
         raise InputError(
-            f"Expected 1 to 100 letters a-z, digits, blanks, '.', '_' or '-' for --to, with a "
-            f"letter or digit at both "
-            f"ends, got {to!r}: other letters look like these."
+            "Expected 1 to 100 letters a-z, digits, blanks, '.', '_' or '-' for --to, with a "
+            f"letter or digit at both ends, got {to!r}: other letters look like these."
         )
     asked = Asked(
         run,
@@ -172,7 +171,7 @@ def release(client: MlflowClient, asked: Asked, secret: Any) -> dict[str, Any]:
     if report.blocked:
         raise VerificationFailed(
             f"Run {asked.run} must not be released: {', '.join(sorted(report.codes))}; see the "
-            f"audit."
+            "audit."
         )
     shown: dict[str, Any] = {"notes": [finding.line() for finding in report.findings]}
     statement = subject.statement
@@ -193,7 +192,7 @@ def release(client: MlflowClient, asked: Asked, secret: Any) -> dict[str, Any]:
     before = None if champion is None else champion.version
     if decision.promote is None:
         raise VerificationFailed(
-            f"Nothing is released to "
+            "Nothing is released to "
             f"{asked.name!r}{f', version {before} stays' if before else ''}: "
             f"{'; '.join(decision.reasons)}."
         )
@@ -240,8 +239,8 @@ def version_words(statement: Statement, price: Price, asked: Asked) -> str:
     return (
         f"Epsilon {price.epsilon:.6g} at delta {price.delta:g} for one {promise.unit}, "
         f"{price.adjacency}, of the release as a whole (the run alone: {promise.epsilon:.6g} by "
-        f"{promise.accountant}). {statement.training.algorithm} on {statement.data.name}, public "
-        f"n = {statement.data.public_n}. Approved by {asked.approval.who}."
+        f"{promise.accountant}). {statement.training.algorithm} on {statement.data.name}, public n "
+        f"= {statement.data.public_n}. Approved by {asked.approval.who}."
     )
 
 
@@ -330,8 +329,7 @@ def _already(
         )
         raise VerificationFailed(
             f"Expected {asked.name}@{done.version} to be the release of run {asked.run} as it is "
-            f"now, got a bundle "
-            f"{what}; restore what was changed."
+            f"now, got a bundle {what}; restore what was changed."
         )
     require_chain(ledger, f"{asked.name}@{done.version}", manifest.ledger)
     current = registry.aliases(client, asked.name)

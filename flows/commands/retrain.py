@@ -102,8 +102,8 @@ def _backfill(
         for one in planned:
             if one.left_out:
                 terminal.say(
-                    f"Period {one.period}: the budget of {', '.join(one.left_out)} will "
-                    f"be spent by then."
+                    f"Period {one.period}: the budget of {', '.join(one.left_out)} will be spent "
+                    "by then."
                 )
         answer = on_server(
             settings.training, home.prepare(), terminal, lambda: _run_all(settings, planned)
@@ -196,15 +196,14 @@ def _serve(settings: RetrainConfig, home: Home) -> None:
         where = f"PREFECT_API_URL={api}, which does not answer" if api else "none"
         raise InputError(
             f"Expected a Prefect server that stays for --serve, got {where}; start `dpflows ui "
-            f"--prefect` beside it, "
-            "or set PREFECT_API_URL."
+            "--prefect` beside it, or set PREFECT_API_URL."
         )
     os.environ["PREFECT_API_URL"] = api
     from flows.retrain import serve
 
     sys.stderr.write(
-        f"Serving {settings.name!r}, cron {settings.schedule.cron!r} UTC, on {api}; "
-        f"Ctrl-C ends it.\n"
+        f"Serving {settings.name!r}, cron {settings.schedule.cron!r} UTC, on {api}; Ctrl-C ends "
+        "it.\n"
     )
     serve(settings, home)
 

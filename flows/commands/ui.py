@@ -304,5 +304,5 @@ def require_report(run: str | None, report: bool) -> None:
     if run is not None and not report:
         raise InputError(
             f"Expected --report with a run, got {run!r} alone; `dpflows ui --report {run}` shows "
-            f"its report."
+            "its report."
         )

@@ -123,7 +123,7 @@ def consistent(run: Subject) -> Iterator[Finding]:
             "public_flag",
             "data.public",
             f"the statement calls {found.ledger.dataset!r} public, the ledger holds a budget for "
-            f"it",
+            "it",
             "Exact numbers on private rows would leave",
             "Declare `public: false` in its data schema, and train again",
         )
@@ -330,7 +330,7 @@ def _unvouched(run: Subject, name: str, data: bytes | None) -> Iterator[Finding]
                 "text_unvouched",
                 name,
                 f"{name} is not what this version writes for the statement, and the ledger holds "
-                f"no hash of it",
+                "no hash of it",
                 "The wording of another version, or a change: nothing tells them apart",
                 "A release makes the text again from the statement",
             )

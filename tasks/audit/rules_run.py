@@ -220,9 +220,8 @@ def ledger(run: Subject) -> Iterator[Finding]:
         yield block(
             "data_not_public",
             "data.public",
-            f"the statement says that the data are public, and the ledger knows them as the "
-            f"private "
-            f"{facts.private_as[0]!r}",
+            "the statement says that the data are public, and the ledger knows them as the "
+            f"private {facts.private_as[0]!r}",
             "Exact numbers of the run are about people whom a budget protects",
             "Declare `public: false`, and train again on that budget",
         )
@@ -385,8 +384,7 @@ def price_of(found: Statement) -> Iterator[Finding]:
             "relation_changed",
             "adjacency",
             f"mechanisms are priced for {events.unit}, {events.adjacency}; the statement promises "
-            f"{promise.unit}, "
-            f"{promise.adjacency}",
+            f"{promise.unit}, {promise.adjacency}",
             "A price under one relation says nothing about another",
             RETRAIN,
         )

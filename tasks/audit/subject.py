@@ -181,8 +181,8 @@ def from_record(path: Path) -> Subject:
         ) from None
     if missing:
         raise InputError(
-            f"Expected a run record with {missing[0]!r} at {path}, which lacks it; "
-            f"correct the file."
+            f"Expected a run record with {missing[0]!r} at {path}, which lacks it; correct the "
+            "file."
         )
     params = {key: [str(value)] for key, value in stored["params"].items()}
     for event in stored.get("param_events", []):

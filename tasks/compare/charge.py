@@ -55,7 +55,7 @@ def charge_words(charges: Mapping[str, Charge], private: Sequence[str]) -> str:
         return "public data, nothing is charged"
     return (
         f"every private cell on {', '.join(private)} was finished and charged before, nothing is "
-        f"charged now"
+        "charged now"
     )
 
 
@@ -73,9 +73,8 @@ def compose(cells: Sequence[Cell], config: CompareConfig, plans: Plans) -> Event
     adjacencies = sorted({str(events.adjacency) for events in each})
     if len(adjacencies) > 1:
         raise InputError(
-            f"Expected one adjacency for a comparison on private rows, which is one reservation, "
-            f"got "
-            f"{', '.join(adjacencies)}; run one comparison for each."
+            "Expected one adjacency for a comparison on private rows, which is one reservation, "
+            f"got {', '.join(adjacencies)}; run one comparison for each."
         )
     return reduce(lambda first, second: first.then(second), each)
 
@@ -126,7 +125,7 @@ def _require_planned(cells: Sequence[Cell], config: CompareConfig, plans: Plans)
         planned = plans.of(cell.setting, cell.setting.problem(config.protocol.folds, cell.fold))
         if planned.algorithm.adaptive:
             raise InputError(
-                f"Expected planned algorithms in a comparison on data opened with filter=gdp, got "
+                "Expected planned algorithms in a comparison on data opened with filter=gdp, got "
                 f"the adaptive {planned.name!r}; leave it out, or train it alone."
             )
 

@@ -44,8 +44,7 @@ def check_given(config: CompareConfig) -> None:
     if config.privacy.epsilon is not None:
         raise ValueError(
             "privacy.epsilon or privacy.noise_multiplier, one of them, but both are given: the "
-            "other one follows; "
-            "leave one out (--set privacy.epsilon=null)"
+            "other one follows; leave one out (--set privacy.epsilon=null)"
         )
     twice = next(
         (entry.shown for entry in config.algorithms if "noise_multiplier" in entry.parameters), None
@@ -53,7 +52,7 @@ def check_given(config: CompareConfig) -> None:
     if twice is not None:
         raise ValueError(
             f"privacy.noise_multiplier or that of algorithm {twice!r}, one of them, but both are "
-            f"given: leave one out"
+            "given: leave one out"
         )
 
 
@@ -387,8 +386,8 @@ class CompareConfig(Section):
         )
         if double is not None:
             raise ValueError(
-                f"a label of its own for each algorithm, but two are called "
-                f"{double!r}: give `label`"
+                f"a label of its own for each algorithm, but two are called {double!r}: give "
+                "`label`"
             )
         return self
 
@@ -441,8 +440,7 @@ def of_training(config: TrainConfig, protocol: ProtocolSection, **options: Any) 
     if config.data.period:
         raise InputError(
             f"Expected no data.period to cross-validate, got {config.data.period!r}: it is of a "
-            f"training that is made "
-            "once; name data.blocks, or leave it out."
+            "training that is made once; name data.blocks, or leave it out."
         )
     check_options(config, find_schema(config.data.name), "compare")
     objective, privacy, algorithm = config.objective, config.privacy, config.algorithm

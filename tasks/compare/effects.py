@@ -56,8 +56,7 @@ def against_parameters(
             description=" ".join(
                 [
                     f"Mean {height} against {axis} of {effect['of']}, all else unchanged, for "
-                    f"{setting.title}; bands: "
-                    f"{LEVEL:.0%} interval.",
+                    f"{setting.title}; bands: {LEVEL:.0%} interval.",
                     *_told(
                         panels,
                         dict(zip(places, names or map("{:g}".format, places), strict=True)),

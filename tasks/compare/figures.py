@@ -134,8 +134,7 @@ def _against_steps(
         f"{stem}_{slug(metric)}_vs_iterations",
         f"{_name(metric)} against iterations: {setting.title}",
         f"Mean {_name(metric)} over cells against the iteration for {setting.title}; after its "
-        f"last iteration a cell "
-        f"counts with its last value; bands: {LEVEL:.0%} interval.",
+        f"last iteration a cell counts with its last value; bands: {LEVEL:.0%} interval.",
         ("iteration", _name(metric)),
         panels,
         lower_is_better(metric),
@@ -245,9 +244,8 @@ def _time_against_rows(records: Sequence[Record]) -> Iterable[Chart]:
         "seconds_vs_rows",
         "seconds against training rows",
         f"Mean wall-clock seconds of a cell against the number of training rows ({data}), over all "
-        f"objectives and "
-        "epsilons; both axes logarithmic where they are long; time on this machine, with whatever "
-        "else it did.",
+        "objectives and epsilons; both axes logarithmic where they are long; time on this "
+        "machine, with whatever else it did.",
         ("training rows", "seconds"),
         panels,
         True,

@@ -90,8 +90,7 @@ class Rows:
             raise InputError(
                 f"Expected exactly {job.problem.n} {job.schema.unit}s in {job.schema.name!r} under "
                 f"{job.problem.adjacency}, where their number is public, got {rows}; correct "
-                f"public.n, or use "
-                "adjacency add_remove."
+                "public.n, or use adjacency add_remove."
             )
         return found
 
@@ -156,11 +155,10 @@ class Rows:
             for fold in range(protocol.folds):
                 if len(np.unique(y[numbers != fold])) < 2:
                     raise InputError(
-                        f"Expected both classes in the training part of every fold of "
-                        f"{setting.data!r}, got one in "
-                        f"fold {fold} of repeat {repeat} (label {job.schema.label.column!r}); use "
-                        f"fewer folds or "
-                        "another seed. Nothing was spent."
+                        "Expected both classes in the training part of every fold of "
+                        f"{setting.data!r}, got one in fold {fold} of repeat {repeat} (label "
+                        f"{job.schema.label.column!r}); use fewer folds or another seed. Nothing "
+                        "was spent."
                     )
 
 
@@ -227,8 +225,7 @@ def partition_files(job: Job, folds: int) -> list[Part]:
     if missing:
         raise InputError(
             f"Expected partition files S1.txt to S{folds}.txt in {folder}, got no {missing[0]}; "
-            f"correct data.path, or "
-            "set protocol.parts=false to cut folds by query."
+            "correct data.path, or set protocol.parts=false to cut folds by query."
         )
     return [file for file in found if file is not None]
 

@@ -171,8 +171,7 @@ def check_names(entries: Iterable[AlgorithmEntry]) -> None:
         if not algorithm.private and entry.name not in LINES:
             raise InputError(
                 f"Expected private algorithms, got algorithms name={entry.name!r}; "
-                f"{', '.join(LINES)} are drawn as "
-                "lines beside every comparison."
+                f"{', '.join(LINES)} are drawn as lines beside every comparison."
             )
 
 
@@ -222,8 +221,7 @@ def warnings_of(settings: Iterable[Setting], folds: int) -> list[str]:
                 raise
             found[
                 f"privacy.delta={setting.config.privacy.delta:g} is not below 1/n={1 / n:.3g} of a "
-                f"fold of "
-                f"{setting.data!r}: it would allow to publish a record."
+                f"fold of {setting.data!r}: it would allow to publish a record."
             ] = None
     return list(found)
 

@@ -104,8 +104,7 @@ def _opening(records: Sequence[Record], facts: Mapping[str, Any]) -> Iterable[st
     if not _public(facts):
         yield paragraph(
             "Metrics are exact numbers on held-out records. Unless those records are public, they "
-            "are internal: not "
-            "part of any release.",
+            "are internal: not part of any release.",
             "internal",
         )
     if not records:
@@ -154,9 +153,8 @@ def _protocol(records: Sequence[Record], facts: Mapping[str, Any]) -> list[tuple
         (
             "cells",
             f"{len(records)} trainings: a cell is one algorithm at one setting on one fold of one "
-            f"repeat, with one "
-            f"draw of its noise. All algorithms share the same {len(cells)} (repeat, fold) "
-            f"{'pair' if len(cells) == 1 else 'pairs'}",
+            f"repeat, with one draw of its noise. All algorithms share the same {len(cells)} "
+            f"(repeat, fold) {'pair' if len(cells) == 1 else 'pairs'}",
         ),
         ("noise draws", f"{draws}, one in each private cell that ended, {seeds_of(facts)}"),
     ]
@@ -243,8 +241,8 @@ def _table(records: Sequence[Record], facts: Mapping[str, Any], metrics: Sequenc
     tested = metric_title(metrics[0])
     caption = (
         f"Mean ± standard deviation over cells; to the best: mean difference of {tested} to the "
-        f"best algorithm at the "
-        f"same guarantee, with its {LEVEL:.0%} interval, and the p-value of a test that it is 0."
+        f"best algorithm at the same guarantee, with its {LEVEL:.0%} interval, and the p-value of "
+        "a test that it is 0."
     )
     alone = f"{next(iter(first)).setting.title}. " if "data and objective" not in names else ""
     return sortable(f"{alone}{caption} Press a column's name to sort.", names, lines)

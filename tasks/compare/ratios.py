@@ -26,10 +26,8 @@ from tasks.peers import PEERS, Peer, PeerError, PeerRun, check_problem, find_pee
 
 CAPTION = (
     "Same data, folds, adjacency, delta and epsilon. Ratio: mean of our algorithm over mean of the "
-    "library. Times "
-    "faster: seconds of the library's fastest training on these folds over ours, one thread each, "
-    "without planning and "
-    "calibration; above 1 ours is faster."
+    "library. Times faster: seconds of the library's fastest training on these folds over ours, "
+    "one thread each, without planning and calibration; above 1 ours is faster."
 )
 
 
@@ -202,8 +200,7 @@ def check_interpreter(config: CompareConfig) -> None:
     if python is not None and which(python) is None:
         raise InputError(
             f"Expected an interpreter that can be run, got peers.python={python!r}; correct the "
-            f"path, for example "
-            "peers/bin/python, or leave it out for this one."
+            "path, for example peers/bin/python, or leave it out for this one."
         )
 
 
@@ -222,8 +219,8 @@ def missing_words(peer: Peer, reason: str) -> str:
     """
     extra = "pip install 'dpflows[peers]', or " if "No module named" in reason else ""
     return (
-        f"{reason}; {extra}give an interpreter of its own that can: `{peer.install}`, then "
-        "`--set peers.python=peers/bin/python`."
+        f"{reason}; {extra}give an interpreter of its own that can: `{peer.install}`, then `--set "
+        "peers.python=peers/bin/python`."
     )
 
 
@@ -245,8 +242,7 @@ def _settings(
         if not job.public:
             raise InputError(
                 f"Expected public data with peers, got {job.schema.name!r}: what another library "
-                f"releases is not "
-                "charged to a ledger; leave peers out, or declare public: true."
+                "releases is not charged to a ledger; leave peers out, or declare public: true."
             )
         try:
             check_problem(run.peer, job.problem)

@@ -139,8 +139,8 @@ def check_folds(config: CompareConfig, settings: Iterable[Setting]) -> None:
             where = "--folds" if config.kind == "crossval" else "protocol.folds"
             raise InputError(
                 f"Expected at most n={n} folds, one for each "
-                f"{setting.job.schema.unit.split('_')[0]} of "
-                f"{setting.job.schema.name!r}, got {where}={folds}; usual are 5 or 10."
+                f"{setting.job.schema.unit.split('_')[0]} of {setting.job.schema.name!r}, got "
+                f"{where}={folds}; usual are 5 or 10."
             )
 
 
@@ -228,9 +228,8 @@ def check_one_reading(settings: Iterable[Setting]) -> None:
             other = next(key for key, value in read.items() if found[setting.data][key] != value)
             raise InputError(
                 f"Expected one data.{other} of {setting.data!r}, whose cells are charged and kept "
-                f"together, got "
-                f"{found[setting.data][other]!r} and {read[other]!r}; compare them one after the "
-                f"other."
+                f"together, got {found[setting.data][other]!r} and {read[other]!r}; compare them "
+                "one after the other."
             )
 
 
@@ -267,8 +266,7 @@ def objective_words(settings: Sequence[Setting]) -> list[str]:
         return []
     return [
         "algorithms differ in their own ridge or encoding, so the metric objective is not one "
-        "function for all; set "
-        "objective.l2 and preprocess to compare it."
+        "function for all; set objective.l2 and preprocess to compare it."
     ]
 
 
@@ -277,8 +275,7 @@ def check_runner(config: CompareConfig) -> None:
     if config.runner == "dask" and find_spec("prefect_dask") is None:
         raise InputError(
             "Expected the package prefect-dask for runner: dask, which is not installed; pip "
-            "install 'dpflows[dask]', "
-            "or use runner: processes."
+            "install 'dpflows[dask]', or use runner: processes."
         )
 
 
@@ -289,20 +286,18 @@ def check_private(config: CompareConfig, private: Sequence[str]) -> None:
     if config.runner != "threads":
         raise InputError(
             f"Expected runner: threads for private data {private[0]!r}, got {config.runner!r}: "
-            f"private rows and their "
-            "reservation stay in the process that reads them; leave runner out."
+            "private rows and their reservation stay in the process that reads them; leave runner "
+            "out."
         )
     if config.reproducible:
         raise InputError(
             f"Expected no fixed noise on private data {private[0]!r}, got reproducible=true (or a "
-            f"fixed noise seed); "
-            "leave it out."
+            "fixed noise seed); leave it out."
         )
     if config.protocol.parts:
         raise InputError(
             f"Expected folds by query for private data {private[0]!r}, got protocol.parts=true: "
-            f"how many sessions a "
-            "partition file holds is not declared; set protocol.parts=false."
+            "how many sessions a partition file holds is not declared; set protocol.parts=false."
         )
 
 
@@ -340,7 +335,7 @@ def secret_seed(folder: Path, name: str) -> bytes:
         if len(found) != 32:
             raise InputError(
                 f"Expected 32 bytes in {path}, got {len(found)}; remove it: folds are then drawn "
-                f"anew."
+                "anew."
             ) from None
         return found
     with os.fdopen(handle, "wb") as file:

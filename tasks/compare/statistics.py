@@ -262,9 +262,8 @@ def explain(records: Sequence[Record], facts: Mapping[str, Any]) -> list[str]:
     draws = int(facts.get("draws") or 1)
     lines = [
         f"Intervals of means: {LEVEL:.0%}, by Student's t over (repeat, fold) cells; intervals of "
-        f"differences: "
-        f"{LEVEL:.0%}, from the statistic of the test below. With fewer than {LEAST} cells or "
-        f"pairs there is none.",
+        f"differences: {LEVEL:.0%}, from the statistic of the test below. With fewer than {LEAST} "
+        "cells or pairs there is none.",
         (
             "Noise is fixed by the seed of each cell"
             if facts.get("reproducible")
@@ -276,8 +275,7 @@ def explain(records: Sequence[Record], facts: Mapping[str, Any]) -> list[str]:
             else "."
         ),
         "Pairs: two algorithms are compared by their difference on each (repeat, fold) that both "
-        "have, never "
-        "across adjacency, delta, epsilon or objective.",
+        "have, never across adjacency, delta, epsilon or objective.",
     ]
     if kind.ratio is None:
         return [
@@ -287,8 +285,7 @@ def explain(records: Sequence[Record], facts: Mapping[str, Any]) -> list[str]:
     return [
         *lines,
         "Test: corrected resampled t-test against the best mean (Nadeau & Bengio 2003), because "
-        "cells are not "
-        f"independent: {kind.words}. p-values are corrected for the number of algorithms by Holm "
-        f"(1979). The best is "
-        "picked on the same cells, so small p-values describe these runs and prove little.",
+        f"cells are not independent: {kind.words}. p-values are corrected for the number of "
+        "algorithms by Holm (1979). The best is picked on the same cells, so small p-values "
+        "describe these runs and prove little.",
     ]

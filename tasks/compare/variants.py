@@ -67,8 +67,8 @@ def spread_out(entries: Iterable[AlgorithmEntry]) -> tuple[list[AlgorithmEntry],
             continue
         if entry.name in (*LINES, "auto"):
             raise InputError(
-                f"Expected an algorithm with parameters to vary, got "
-                f"name={entry.name!r}; leave vary out."
+                f"Expected an algorithm with parameters to vary, got name={entry.name!r}; leave "
+                "vary out."
             )
         for parameter, values in entry.vary.items():
             others, effect = _one_parameter(entry, parameter, values)
@@ -78,9 +78,8 @@ def spread_out(entries: Iterable[AlgorithmEntry]) -> tuple[list[AlgorithmEntry],
     double = next((label for label in labels if labels.count(label) > 1), None)
     if double is not None:
         raise InputError(
-            f"Expected a label of its own for each algorithm and each varied value, but two are "
-            f"called {double!r}; "
-            "give `label`, or leave one out."
+            "Expected a label of its own for each algorithm and each varied value, but two are "
+            f"called {double!r}; give `label`, or leave one out."
         )
     return found, effects
 

@@ -151,8 +151,7 @@ def require_kind(values: Mapping[str, Any], where: str, wanted: str) -> None:
     command = "bench" if found == "compare" and values.get("peers") else found
     raise InputError(
         f"{where}: Expected a configuration with {KINDS[wanted][0]}, got one with {key}: this "
-        f"looks like a "
-        f"configuration for `dpflows {command}`; use that command, or another file."
+        f"looks like a configuration for `dpflows {command}`; use that command, or another file."
     )
 
 
@@ -248,7 +247,7 @@ def find_config(name: str | None, default: str = "train.yaml") -> tuple[str, str
         if not isfile(path):  # noqa: PTH113  (False for too long a name, where Path raises)
             raise InputError(
                 f"Expected a configuration file, got {name!r}, which is none; `dpflows init DIR` "
-                f"writes examples."
+                "writes examples."
             )
         return name, read_text(path)
     for path in (Path("conf") / default, Path(default)):
@@ -278,8 +277,8 @@ def _base_config(name: str, where: str) -> tuple[str, str]:
     if path.parent == Path() and (CONF / path).is_file():
         return find_config(None, name)
     raise InputError(
-        f"{where}: Expected a configuration file for extends, got {name!r}, which is "
-        f"none; correct it."
+        f"{where}: Expected a configuration file for extends, got {name!r}, which is none; correct "
+        "it."
     )
 
 
@@ -373,7 +372,7 @@ def override(values: dict[str, Any], text: str) -> None:
     if not equals or not all(parts):
         raise InputError(
             f"Expected --set key=value with a dotted key, got {text!r}; for example --set "
-            f"privacy.epsilon=0.5."
+            "privacy.epsilon=0.5."
         )
     for depth, part in enumerate(parts[:-1], start=1):
         inner = values.setdefault(part, {})
@@ -390,8 +389,8 @@ def override(values: dict[str, Any], text: str) -> None:
             )
             raise InputError(
                 f"Expected a section at {place!r} for --set {text!r}, got the value "
-                f"{value_text(inner)}; set the whole "
-                f"of it, for example --set '{whole}', or use another key."
+                f"{value_text(inner)}; set the whole of it, for example --set '{whole}', or use "
+                "another key."
             )
         values = inner
     values[parts[-1]] = load_yaml(f"value: {value}", f"--set {key}")["value"]

@@ -122,8 +122,7 @@ class FileReading:
         if self.user not in frame:
             raise InputError(
                 f"Expected the user column {self.user!r} of the budget in {self.path}, got "
-                f"{', '.join(frame.columns)}; "
-                "whose row a row is has to stand in the file."
+                f"{', '.join(frame.columns)}; whose row a row is has to stand in the file."
             )
         ids = frame[self.user].map(lambda cell: canonical(cell, decimal=self.decimal))
         frame[self.user] = ids

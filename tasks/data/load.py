@@ -413,8 +413,8 @@ def _check(
     if _one_class(schema, train) and not promised:
         raise InputError(
             f"{train.tally.source}: the training part has one class only (label "
-            f"{schema.label.column!r}); check"
-            " label.positive and label.negative, or the split. Nothing was spent."
+            f"{schema.label.column!r}); check label.positive and label.negative, or the split. "
+            "Nothing was spent."
         )
     # For unit user it is the number of users that is public; the training counts them.
     counted = not train.queries and schema.unit != "user"
@@ -422,16 +422,14 @@ def _check(
         if schema.label.undeclared == "drop":
             raise InputError(
                 "label.undeclared=drop makes the number of rows depend on private labels; under "
-                "replace_one declare"
-                " refuse, or use adjacency add_remove."
+                "replace_one declare refuse, or use adjacency add_remove."
             )
         declared = schema.n(len(blocks) if blocks else 1)
         if train.y.rows != declared:
             raise InputError(
                 f"{train.tally.source}: {train.y.rows} training rows, public.n={declared}; under "
-                f"replace_one n is the"
-                " exact public count: correct public.n, or use adjacency add_remove, where n is "
-                "nominal."
+                "replace_one n is the exact public count: correct public.n, or use adjacency "
+                "add_remove, where n is nominal."
             )
 
 

@@ -52,8 +52,8 @@ def test_rows(schema: Schema, chunk: Chunk, first_row: int) -> np.ndarray | None
         for name in names:
             if name not in chunk.table:
                 raise InputError(
-                    f"Expected the split column {name!r} (split.by), which the table "
-                    f"lacks; name another."
+                    f"Expected the split column {name!r} (split.by), which the table lacks; name "
+                    "another."
                 )
         columns = [factors(chunk.table[name]) for name in names]
     else:
@@ -135,8 +135,8 @@ def row_blocks(schema: Schema, frame: pd.DataFrame, tally: EncodingReport) -> np
         return None
     if block.column not in frame:
         raise InputError(
-            f"Expected the block column {block.column!r}, which the table lacks; "
-            f"correct block.column."
+            f"Expected the block column {block.column!r}, which the table lacks; correct "
+            "block.column."
         )
     cells = frame[block.column]
     codes, texts = unit_codes(schema, cells, tally)
@@ -208,8 +208,8 @@ def decode_labels(
         ]
         rule = (
             f"declared are {', '.join(map(repr, list(known)[:12]))}; correct the row or the "
-            f"label's declaration, or "
-            "leave such rows out by label.undeclared: drop (under add_remove)"
+            "label's declaration, or leave such rows out by label.undeclared: drop (under "
+            "add_remove)"
         )
         tally.fault(rows, label.column, [f"{text} is not a declared label" for text in shown], rule)
     return y
@@ -274,8 +274,8 @@ def with_queries(schema: Schema, chunk: Chunk, tally: EncodingReport) -> Chunk:
         place = f"{tally.source}: " if tally.source else ""
         raise InputError(
             f"{place}Expected the session of every document (label.kind relevance), got rows "
-            f"without one; use "
-            f"source.format letor or svmlight with qid, or a table with a column {QUERY!r}."
+            "without one; use source.format letor or svmlight with qid, or a table with a column "
+            f"{QUERY!r}."
         )
     return Chunk(chunk.table, chunk.labels, unit_names(schema, cells, tally, "query"))
 
@@ -309,7 +309,7 @@ class Whole:
             if first != block and query and (self._blocks is None or {first, block} & self._blocks):
                 rule = (
                     f"its session {query!r} began in block {first!r}: give each session an id of "
-                    f"its own"
+                    "its own"
                 )
                 tally.fault(np.array([row]), column, [repr(block)], rule)
 
@@ -324,8 +324,7 @@ def check_group(schema: Schema, name: str) -> None:
     if schema.label.kind == "relevance" or not schema.columns:
         raise InputError(
             f"Expected a table of declared columns for evaluate.subgroup={name!r}, got "
-            f"{schema.name!r}, which has none;"
-            " leave it out."
+            f"{schema.name!r}, which has none; leave it out."
         )
     if name not in schema.columns:
         raise unknown_name("column of evaluate.subgroup", name, schema.columns)
@@ -333,15 +332,14 @@ def check_group(schema: Schema, name: str) -> None:
     if spec.kind not in KINDS:
         raise InputError(
             f"Expected a column of kind {', '.join(KINDS)} for evaluate.subgroup, got {name!r} of "
-            f"kind {spec.kind};"
-            " name another."
+            f"kind {spec.kind}; name another."
         )
     if spec.kind == "numeric" and not (
         isinstance(spec.low, int | float) and isinstance(spec.high, int | float)
     ):
         raise InputError(
-            f"Expected declared low and high of the evaluate.subgroup column "
-            f"{name!r}; declare them."
+            f"Expected declared low and high of the evaluate.subgroup column {name!r}; declare "
+            "them."
         )
 
 

@@ -167,9 +167,8 @@ class Storage:
         if asked > DISK_SHARE * free:
             raise InputError(
                 f"Expected {asked / 1e9:.3g} GB of free disk under {folder.parent} for {self.n:,} "
-                f"encoded rows, got "
-                f"{free / 1e9:.3g} GB; make room, or set DPFLOWS_HOME to a larger disk. Nothing "
-                f"was spent."
+                f"encoded rows, got {free / 1e9:.3g} GB; make room, or set DPFLOWS_HOME to a "
+                "larger disk. Nothing was spent."
             )
 
 

@@ -223,8 +223,8 @@ class Cluster:
         if failed:
             raise InputError(
                 f"Expected files that every worker can read as declared, got {', '.join(failed)}; "
-                f"the words are in "
-                "errors-*.txt of the worker's folder dpflows-worker-UID, for they may quote a cell."
+                "the words are in errors-*.txt of the worker's folder dpflows-worker-UID, for "
+                "they may quote a cell."
             )
         return {file: value for file, (_, value) in found.items()}
 
@@ -258,8 +258,7 @@ def refuse_open(addresses: Sequence[str]) -> None:
         if unencrypted(address):
             raise InputError(
                 f"Expected workers of this machine or with tls:// addresses, got {address}: exact "
-                f"sums go over the "
-                "network; start them with TLS."
+                "sums go over the network; start them with TLS."
             )
 
 
@@ -340,8 +339,7 @@ def connect(
     except ImportError:
         raise InputError(
             "Expected Dask for engine.kind=dask, which is not installed; pip install "
-            "'dpflows[dask]', or use "
-            "engine.kind=shards."
+            "'dpflows[dask]', or use engine.kind=shards."
         ) from None
     dask.config.set(
         {"distributed.admin.event-loop": "tornado", "distributed.comm.timeouts.connect": "30s"}
@@ -360,8 +358,7 @@ def connect(
     if unencrypted(address):
         raise InputError(
             f"Expected a tls:// address of a scheduler elsewhere, got engine.address={address!r}: "
-            f"exact sums go over "
-            "the network; give tls://... with engine.ca, cert and key."
+            "exact sums go over the network; give tls://... with engine.ca, cert and key."
         )
     security = None
     if address.startswith("tls://"):
@@ -381,6 +378,5 @@ def connect(
     except Exception as error:
         raise DPFlowsError(
             f"Expected the Dask scheduler at {address} to answer, got {type(error).__name__}; "
-            f"start it, or correct "
-            "engine.address and the certificates. Nothing was spent."
+            "start it, or correct engine.address and the certificates. Nothing was spent."
         ) from None

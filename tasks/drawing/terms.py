@@ -76,8 +76,7 @@ def describe(term: Term, unit: str) -> str:
     low, high = int(np.argmin(values[output])), int(np.argmax(values[output]))
     return (
         f"{term.name}: from {values[output][low]:+.2f} at {point_name(term, low)} to "
-        f"{values[output][high]:+.2f} at "
-        f"{point_name(term, high)} ({unit})"
+        f"{values[output][high]:+.2f} at {point_name(term, high)} ({unit})"
     )
 
 
@@ -115,7 +114,7 @@ def _curve(term: Term, outputs: Sequence[str]) -> str:
         points = [(x(u), y(v)) for u, v in zip(places, values, strict=True)]
         parts.append(
             f"<polyline points='{_path(points)}' fill='none' stroke='{COLOURS[k]}' "
-            f"stroke-width='1.6'/>"
+            "stroke-width='1.6'/>"
         )
     if len(term.values) > 1:
         for k, name in enumerate(outputs[: len(COLOURS)]):
@@ -161,7 +160,7 @@ def _bars(term: Term) -> str:
             ends = f"x1='{x(value - band[k]):.1f}' x2='{x(value + band[k]):.1f}'"
             parts.append(
                 f"<line {ends} y1='{middle:.1f}' y2='{middle:.1f}' stroke='{INK}' "
-                f"stroke-width='1.2'/>"
+                "stroke-width='1.2'/>"
             )
         parts.append(_text(LABELS - 6, top + step / 2 + 4, _short(labels[k]), "end"))
         parts.append(_text(x(max(value + band[k], 0.0)) + 4, top + step / 2 + 4, f"{value:+.2f}"))
@@ -288,8 +287,7 @@ def _path(points: Sequence[tuple[float, float]]) -> str:
 def _text(x: float, y: float, text: str, anchor: str = "start", colour: str = INK) -> str:
     return (
         f"<text x='{x:.1f}' y='{y:.1f}' font-family='system-ui, sans-serif' font-size='10' "
-        f"fill='{colour}' "
-        f"text-anchor='{anchor}'>{escape(text)}</text>"
+        f"fill='{colour}' text-anchor='{anchor}'>{escape(text)}</text>"
     )
 
 

@@ -353,12 +353,12 @@ def check_delta(config: TrainConfig, n: int) -> tuple[str, ...]:
     if config.algorithm.preset == "paper":
         return (
             f"privacy.delta={delta:g} is not below 1/n={1 / n:.3g}: this run can never be "
-            f"released.",
+            "released.",
         )
     raise InputError(
         f"Expected privacy.delta below 1/n={1 / n:.3g} for the public n={n}, got {delta:g}; lower "
-        f"it, for example to "
-        f"{0.1 / n:.1g} (algorithm.preset=paper allows it for a run that is never released)."
+        f"it, for example to {0.1 / n:.1g} (algorithm.preset=paper allows it for a run that is "
+        "never released)."
     )
 
 
@@ -373,6 +373,5 @@ def weak_promise(config: TrainConfig) -> tuple[str, ...]:
         return ()
     return (
         f"privacy.epsilon={epsilon:g} protects hardly anybody: the odds of a guess about a record "
-        f"may change by a "
-        f"factor of e^{epsilon:g}; usual values lie between 0.1 and 8.",
+        f"may change by a factor of e^{epsilon:g}; usual values lie between 0.1 and 8.",
     )

@@ -52,7 +52,7 @@ def choose(job: Job) -> Choice:
         if lacking:
             raise InputError(
                 f"Expected no engine.kind={asked} {lacking}; leave engine out, or use "
-                f"engine.kind=memory."
+                "engine.kind=memory."
             )
         return Choice(asked, "as engine.kind says", Storage(coding, True, job.problem.n))
     size = matrix_bytes(job, coding)

@@ -47,10 +47,9 @@ REMEMBERED, MOST_ITERATES = 20_000_000, 30
 CURVE_RECORDS = 10_000
 SINGLE = (
     "the network computes in single precision: its clips are cut by 0.2 percent to cover the "
-    "rounding of sums, proved "
-    "above 65,536 records, where sums are in double precision, and twice the worst that was found "
-    "on adversarial ones "
-    "below; with model.precision double 0.01 percent is cut, and proved"
+    "rounding of sums, proved above 65,536 records, where sums are in double precision, and twice "
+    "the worst that was found on adversarial ones below; with model.precision double 0.01 percent "
+    "is cut, and proved"
 )
 
 
@@ -215,19 +214,17 @@ def check_network(config: TrainConfig, schema: Schema) -> None:
     if schema.public.n is None and not config.data.blocks:
         raise InputError(
             f"Expected data.blocks for schema {schema.name!r}, which declares rows_per_block, got "
-            f"none; list the "
-            "blocks to train on."
+            "none; list the blocks to train on."
         )
     if config.objective.loss not in LOSSES:
         raise InputError(
             f"Expected objective.loss {' or '.join(LOSSES)} for a network (all of them "
-            f"cross-entropy), got "
-            f"{config.objective.loss!r}; set objective.loss=cross_entropy."
+            f"cross-entropy), got {config.objective.loss!r}; set objective.loss=cross_entropy."
         )
     if schema.label.weights is not None:
         raise InputError(
             f"Expected no label.weights in schema {schema.name!r} for a network, whose loss has "
-            f"none; leave them out."
+            "none; leave them out."
         )
     if config.objective.l1 > 0:
         raise InputError(

@@ -39,8 +39,7 @@ BASELINE_L2 = {"listnet": 0.01, "listmle": 0.02, "bayesrank": 0.001}
 NETWORK_STEPS = 60
 PUBLIC_DOCUMENTS = (
     "Documents, their features and which of them were shown together are taken as public, and the "
-    "number of sessions "
-    "too: what is protected is the labels of one session."
+    "number of sessions too: what is protected is the labels of one session."
 )
 
 
@@ -212,8 +211,7 @@ def ranker(config: TrainConfig) -> RankingModel:
     if loss not in ranking_losses:
         raise InputError(
             f"Expected objective.loss {', '.join(ranking_losses)} for a label of kind relevance, "
-            f"got {loss!r}; "
-            "conf/ranking.yaml is an example."
+            f"got {loss!r}; conf/ranking.yaml is an example."
         )
     parameters = config.objective.loss_parameters
     model = RankingModel(
@@ -292,21 +290,18 @@ def check_sessions(config: TrainConfig, schema: Schema) -> None:
     if schema.columns and (QUERY not in schema.columns or schema.columns[QUERY].feature):
         raise InputError(
             f"Expected a column {QUERY!r} of kind id in schema {schema.name!r}, whose rows are "
-            f"documents; declare it: "
-            "documents of one session share its value."
+            "documents; declare it: documents of one session share its value."
         )
     if config.data.blocks and not schema.columns:
         raise InputError(
-            f"Expected no data.blocks for sessions without declared columns, got "
-            f"{list(config.data.blocks)} with "
-            f"schema {schema.name!r}: a block follows from a column; declare columns and block, or "
-            f"leave it out."
+            "Expected no data.blocks for sessions without declared columns, got "
+            f"{list(config.data.blocks)} with schema {schema.name!r}: a block follows from a "
+            "column; declare columns and block, or leave it out."
         )
     if schema.public.n is None and not config.data.blocks:
         raise InputError(
             f"Expected data.blocks for schema {schema.name!r}, which declares rows_per_block, got "
-            f"none; list the "
-            "blocks to train on."
+            "none; list the blocks to train on."
         )
 
 

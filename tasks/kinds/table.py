@@ -101,7 +101,7 @@ class Table(Kind):
         if not isinstance(part, Data):
             raise InputError(
                 f"Expected a table of records in {job.schema.name!r}, got sessions; declare a "
-                f"label of kind relevance."
+                "label of kind relevance."
             )
         made = MulticlassObjective if job.schema.label.kind == "classes" else LinearObjective
         if isinstance(part.X, InShards):
@@ -225,20 +225,17 @@ def check_fit(schema: Schema, loss: Loss, blocks: tuple[str, ...]) -> None:
     if schema.label.kind == "regression" and loss.argument == "margin":
         raise InputError(
             f"Expected a loss of residuals for a regression label ({schema.name!r}), got "
-            f"objective.loss={loss.name!r}; "
-            "use squared or huber_regression."
+            f"objective.loss={loss.name!r}; use squared or huber_regression."
         )
     if schema.unit == "user" and schema.public.rows_per_user is None:
         raise InputError(
             f"Expected public.rows_per_user for unit user in schema {schema.name!r}, got none; "
-            f"declare the most rows "
-            "that a training keeps of one user."
+            "declare the most rows that a training keeps of one user."
         )
     if schema.public.n is None and not blocks:
         raise InputError(
             f"Expected data.blocks for schema {schema.name!r}, which declares rows_per_block, got "
-            f"none; list the "
-            "blocks to train on."
+            "none; list the blocks to train on."
         )
 
 
@@ -254,9 +251,8 @@ def check_kept(job: Job, where: str) -> None:
         return
     raise InputError(
         f"Expected {where} of at most {columns}, the encoded columns without the constant, got "
-        f"{where}={keep}: all "
-        "would be kept, and the selection paid for nothing; keep fewer, or train without a "
-        "selection."
+        f"{where}={keep}: all would be kept, and the selection paid for nothing; keep fewer, or "
+        "train without a selection."
     )
 
 
@@ -277,9 +273,8 @@ def count_warning(n: int, found: int, unit: str) -> str:
         return ""
     return (
         f"for the operator alone: {found} units ({unit}) were read for training, the schema "
-        f"declares {n}. Path, split, "
-        "blocks, public.n or public.rows_per_block may be wrong: steps and noise are those of the "
-        "declared number."
+        f"declares {n}. Path, split, blocks, public.n or public.rows_per_block may be wrong: steps "
+        "and noise are those of the declared number."
     )
 
 
@@ -291,8 +286,8 @@ def class_warning(one_class: bool, label: str) -> str:
         return ""
     return (
         f"for the operator alone: all training records have one label ({label!r}); path, split, "
-        f"label.positive or "
-        "label.negative may be wrong. The training goes on, for a refusal would tell others so."
+        "label.positive or label.negative may be wrong. The training goes on, for a refusal would "
+        "tell others so."
     )
 
 
@@ -316,8 +311,7 @@ def check_user_level(config: TrainConfig, schema: Schema, name: str) -> None:
         return
     raise InputError(
         f"Expected an algorithm with user-level sensitivity for {schema.name!r}, got "
-        f"algorithm.name={name!r}: "
-        f"{reason}; use {', '.join(USER_LEVEL)}."
+        f"algorithm.name={name!r}: {reason}; use {', '.join(USER_LEVEL)}."
     )
 
 
@@ -364,9 +358,9 @@ def on_workers(job: Job, rows: Reading, fast: bool) -> Loaded:
     files = source_paths(job.schema, rows.path, job.schema.source.path)
     if not files or job.schema.split.kind not in ("none", "hash"):
         raise InputError(
-            f"Expected files without a test part, or one by a hash of the row, for "
-            f"engine.kind=dask, got "
-            f"split.kind={job.schema.split.kind} in {job.schema.name!r}; use engine.kind=shards."
+            "Expected files without a test part, or one by a hash of the row, for "
+            f"engine.kind=dask, got split.kind={job.schema.split.kind} in {job.schema.name!r}; use "
+            "engine.kind=shards."
         )
     tls = {"ca": engine.ca, "cert": engine.cert, "key": engine.key}
     source = Source(
@@ -424,8 +418,7 @@ def by_user(job: Job, objective: Any, data: Loaded) -> UserObjective:
     if job.problem.adjacency is Adjacency.REPLACE_ONE and users.n != job.problem.n:
         raise InputError(
             f"Expected exactly {job.problem.n} users under replace_one, where their number is "
-            f"public, got {users.n}; "
-            "declare it in public.n, or use adjacency add_remove."
+            f"public, got {users.n}; declare it in public.n, or use adjacency add_remove."
         )
     return users
 

@@ -48,9 +48,8 @@ def ledger_url(config: TrainConfig, schema: Schema, home: Home) -> str:
     if schema.ledger and config.ledger.url and config.ledger.url != schema.ledger:
         raise InputError(
             f"Expected the ledger of data set {schema.name!r}, {schema.ledger}, got "
-            f"ledger.url={config.ledger.url!r}: "
-            "a second ledger would be a second budget; leave ledger.url out, or move the budget in "
-            "the data schema."
+            f"ledger.url={config.ledger.url!r}: a second ledger would be a second budget; leave "
+            "ledger.url out, or move the budget in the data schema."
         )
     return ledger_for(schema, home, config.ledger.url)
 

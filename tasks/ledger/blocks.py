@@ -66,15 +66,13 @@ class Blocks:
         if (self.by == "hash") == (self.count is None):
             raise InputError(
                 f"Expected a count for blocks by hash and only there, got by={self.by!r}, "
-                f"count={self.count!r}; e.g. "
-                "by='hash', column='patient_id', count=16."
+                f"count={self.count!r}; e.g. by='hash', column='patient_id', count=16."
             )
         if (self.user_column is None) != (self.rows_per_user is None):
             raise InputError(
-                f"Expected user_column and rows_per_user together, got "
-                f"user_column={self.user_column!r}, "
-                f"rows_per_user={self.rows_per_user!r}; declare the most rows that a training "
-                f"keeps of one user."
+                "Expected user_column and rows_per_user together, got "
+                f"user_column={self.user_column!r}, rows_per_user={self.rows_per_user!r}; declare "
+                "the most rows that a training keeps of one user."
             )
 
     @classmethod
@@ -117,8 +115,7 @@ class Blocks:
         if (self.by, self.column, self.count) != (other.by, other.column, other.count):
             raise InputError(
                 f"Expected {dataset!r} divided by {self.words()} as it was opened, got "
-                f"{other.words()}; a division is "
-                "never changed: restore `block` in the data schema."
+                f"{other.words()}; a division is never changed: restore `block` in the data schema."
             )
 
     def check_block(self, name: str) -> str:
@@ -135,9 +132,9 @@ class Blocks:
             fits = _is_date_block(name, self.by)
         if not fits and name == ALL:
             raise InputError(
-                f"Expected the blocks to read, which each have a budget of their own, got none; "
-                f"name them, for example "
-                f"data.blocks=[{self._example()}]: the division is by {self.words()}."
+                "Expected the blocks to read, which each have a budget of their own, got none; "
+                f"name them, for example data.blocks=[{self._example()}]: the division is by "
+                f"{self.words()}."
             )
         if not fits:
             raise InputError(
@@ -161,8 +158,8 @@ class Blocks:
         """
         if self.by not in FORMS:
             raise InputError(
-                f"Expected blocks by date for a window, got {self.words()}; name the "
-                f"blocks, or read all."
+                f"Expected blocks by date for a window, got {self.words()}; name the blocks, or "
+                "read all."
             )
         day = until.date() if isinstance(until, datetime) else until
         names: list[str] = []

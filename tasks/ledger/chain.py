@@ -230,11 +230,9 @@ def refusal(target: Dataset, block: str, cost: float, spent: int) -> BudgetExcee
     left = left_of(target.budget, spent)
     where = f"{target.name!r}" if block == ALL else f"block {block} of {target.name!r}"
     return BudgetExceeded(
-        f"Expected a run within the budget of {where}: {target.counting} the run costs "
-        f"{cost:.6g} and "
-        f"{left:.6g} of {target.budget:.6g} is left; nothing was reserved. The guarantee is "
-        f"{target.guarantee()}; "
-        "lower the run's epsilon, or train on blocks with room.",
+        f"Expected a run within the budget of {where}: {target.counting} the run costs {cost:.6g} "
+        f"and {left:.6g} of {target.budget:.6g} is left; nothing was reserved. The guarantee is "
+        f"{target.guarantee()}; lower the run's epsilon, or train on blocks with room.",
         asked=cost,
         left=left,
     )

@@ -63,10 +63,9 @@ class Charge:
         if others := sorted(set(owners) - {self.dataset}):
             raise InputError(
                 f"Expected test rows of {self.dataset!r}, got "
-                f"{', '.join(map(str, self.test_files))}, which belongs to "
-                f"the private {others[0]!r}: numbers about its rows would be charged to the wrong "
-                f"budget; correct "
-                f"data.test_path, or train on {others[0]!r}."
+                f"{', '.join(map(str, self.test_files))}, which belongs to the private "
+                f"{others[0]!r}: numbers about its rows would be charged to the wrong budget; "
+                f"correct data.test_path, or train on {others[0]!r}."
             )
 
     def events(self, mechanism: Mechanism) -> Events:
@@ -215,8 +214,7 @@ def _require_blocks(found: Dataset, entry: str, needed: set[str], blocks: Sequen
     if missing := sorted(needed - set(found.blocks.charged(blocks, found.unit))):
         raise InputError(
             f"Expected all blocks of {found.name!r} that were charged for the same file, got none "
-            f"for {missing[0]!r}: its "
-            f"rows were read by {entry} too; add "
+            f"for {missing[0]!r}: its rows were read by {entry} too; add "
             f"{' '.join(f'--block {block}' for block in missing)}."
         )
 
@@ -267,9 +265,7 @@ def _facts_of(ledger: Ledger, name: str, body: dict[str, Any], entry: str) -> Ro
     if fixed is None or seen is None or not fixed.same_units(seen):
         raise InputError(
             f"Expected an entry that saw the {dataset.unit}s of {name!r} in the same rows, got "
-            f"{entry}, which "
-            f"{'states' if seen else 'does not state'} "
-            f"{'others' if seen else 'what its rows were'}; train again "
-            f"under {name!r}."
+            f"{entry}, which {'states' if seen else 'does not state'} "
+            f"{'others' if seen else 'what its rows were'}; train again under {name!r}."
         )
     return fixed

@@ -67,8 +67,7 @@ def parse_url(url: str | Path) -> URL:
     if parsed.get_backend_name() not in ("sqlite", "postgresql"):
         raise InputError(
             f"Expected a SQLite or PostgreSQL ledger, got ledger={parsed.render_as_string()!r}; "
-            f"use sqlite:///FILE or "
-            "postgresql+psycopg2://USER@HOST/DATABASE."
+            "use sqlite:///FILE or postgresql+psycopg2://USER@HOST/DATABASE."
         )
     if parsed.get_backend_name() == "sqlite" and parsed.database in (None, "", ":memory:"):
         raise InputError(
@@ -80,8 +79,7 @@ def parse_url(url: str | Path) -> URL:
 def not_a_ledger(path: Path, consequence: str) -> NotALedger:
     return NotALedger(
         f"Expected a ledger at {path}, got another file (file is not a database): {consequence}; "
-        f"correct --ledger, "
-        "DPFLOWS_LEDGER or the data schema's ledger."
+        "correct --ledger, DPFLOWS_LEDGER or the data schema's ledger."
     )
 
 
@@ -108,8 +106,7 @@ def writable(path: Path) -> Iterator[None]:
     except OSError as error:
         raise LedgerUnavailable(
             f"The ledger {path} cannot be written ({error.strerror}): {NOTHING_SPENT}; choose "
-            f"another place with "
-            "DPFLOWS_LEDGER or repair its permissions."
+            "another place with DPFLOWS_LEDGER or repair its permissions."
         ) from error
 
 
@@ -188,8 +185,7 @@ def server_engine(url: URL, timeout: float) -> Engine:
     except ModuleNotFoundError as error:
         raise InputError(
             f"Expected the driver of ledger={url.render_as_string()!r}, got no module "
-            f"{error.name!r}; pip install "
-            "'dpflows[postgres]'."
+            f"{error.name!r}; pip install 'dpflows[postgres]'."
         ) from error
 
 

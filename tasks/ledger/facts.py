@@ -115,8 +115,8 @@ class RowFacts:
         unknown = sorted(set(stored) - {field.name for field in fields(cls)})
         if unknown:
             raise InputError(
-                f"Unknown fact {unknown[0]!r} of rows; it was fixed by a newer "
-                f"dpflows: upgrade this one."
+                f"Unknown fact {unknown[0]!r} of rows; it was fixed by a newer dpflows: upgrade "
+                "this one."
             )
         return cls(**{**stored, "missing": tuple(stored.get("missing", ()))})
 
@@ -172,8 +172,8 @@ class RowFacts:
         if wrong := self.other_than(unit, blocks):
             raise InputError(
                 f"Expected rows of {dataset!r} to mean what its budget was opened for, but "
-                f"{wrong}. Put the "
-                "declaration back in the data schema; a budget is never moved to another name."
+                f"{wrong}. Put the declaration back in the data schema; a budget is never moved to "
+                "another name."
             )
 
     def same_units(self, other: RowFacts) -> bool:
@@ -190,10 +190,9 @@ class RowFacts:
         if changed := self.differences(other):
             raise InputError(
                 f"Expected rows of {dataset!r} to mean what its ledger fixed, but "
-                f"{'; '.join(changed)}: the same rows "
-                "would be charged as other units or to other blocks. Put the declaration back in "
-                "the data schema; a "
-                "budget is never moved to another name."
+                f"{'; '.join(changed)}: the same rows would be charged as other units or to other "
+                "blocks. Put the declaration back in the data schema; a budget is never moved to "
+                "another name."
             )
 
 
@@ -359,8 +358,7 @@ def other_names(connection: Connection, dataset: str, marks: Sequence[str]) -> t
     """Return a warning for every other data set that was charged for reading one of these files."""
     return tuple(
         f"The file of {dataset!r} was read before as {other!r}: the budgets of both names add up "
-        f"for its records; use "
-        "one name."
+        "for its records; use one name."
         for other in read_as(connection, marks)
         if other != dataset
     )

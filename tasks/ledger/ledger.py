@@ -105,9 +105,8 @@ class Ledger(LedgerReader):
             if (found := self._find(connection, dataset)) is not None:
                 raise InputError(
                     f"Expected a data set without a budget, got {dataset!r}, opened "
-                    f"{found.opened_at[:10]}: "
-                    f"{found.guarantee()}; a budget is never changed: use it, or open new data "
-                    f"under another name."
+                    f"{found.opened_at[:10]}: {found.guarantee()}; a budget is never changed: use "
+                    "it, or open new data under another name."
                 )
             _require_unlike(connection, dataset)
             log_chain.append("opened", dataset, opened.to_body())
@@ -176,7 +175,7 @@ class Ledger(LedgerReader):
             elif found.to_body() != target.to_body():
                 raise InputError(
                     f"Expected {dataset!r} as it was a moment ago, but another process opened it; "
-                    f"run again."
+                    "run again."
                 )
             state = chain.period_state(connection, dataset, period) if period is not None else None
             if state in ("reserved", "committed"):
@@ -215,8 +214,7 @@ class Ledger(LedgerReader):
             raise InputError(
                 f"Expected facts with a charge on {target.name!r} (unit {target.unit}, divided by "
                 f"{target.blocks.words()}), got none: what maps its rows to units and blocks is "
-                f"part of the promise; "
-                "give facts=RowFacts.of(schema)."
+                "part of the promise; give facts=RowFacts.of(schema)."
             )
         if facts is not None and self.facts(target.name) is None:
             facts.require_of(target.unit, target.blocks, target.name)
@@ -241,8 +239,8 @@ class Ledger(LedgerReader):
             reserved = json.loads(reserving.body)
             if kind == "cancelled" and drawn:
                 raise DPFlowsError(
-                    f"Expected no draw before a cancellation, got {entry} of "
-                    f"{dataset!r}: forfeit it."
+                    f"Expected no draw before a cancellation, got {entry} of {dataset!r}: forfeit "
+                    "it."
                 )
             if kind == "cancelled" and reserved["owner"] != this_process():
                 raise DPFlowsError(
@@ -336,8 +334,7 @@ def _open_entry(connection: Connection, entry: str, dataset: str) -> tuple[Recor
     if kinds not in (["reserved"], ["reserved", schema.DRAWN]) or history[0].dataset != dataset:
         raise DPFlowsError(
             f"Expected an open entry, got {entry} of {dataset!r}, which is "
-            f"{' -> '.join(kinds) or 'unknown'}; nothing "
-            "was changed."
+            f"{' -> '.join(kinds) or 'unknown'}; nothing was changed."
         )
     return history[0], len(kinds) > 1
 
@@ -359,8 +356,8 @@ def _require_unlike(connection: Connection, dataset: str) -> None:
     if near is not None:
         raise InputError(
             f"Expected a name that is not taken for another, got dataset={dataset!r} beside "
-            f"{near!r}; use {near!r} for "
-            "the same data, or a name that differs by more than case, width or accents' form."
+            f"{near!r}; use {near!r} for the same data, or a name that differs by more than case, "
+            "width or accents' form."
         )
 
 
@@ -375,8 +372,7 @@ def _require_names(target: Dataset, charged: Sequence[str]) -> None:
     if wrong is not None:
         raise InputError(
             f"Expected blocks of {target.name!r} by the {target.blocks.words()}, got {wrong!r}, "
-            f"which names none; "
-            "list the blocks to read."
+            "which names none; list the blocks to read."
         )
 
 

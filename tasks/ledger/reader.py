@@ -74,9 +74,8 @@ class LedgerReader:
         near = f" {unknown_name('data set', name, known)}" if known else ""
         return InputError(
             f"Expected a data set with a budget, got {name!r}; the ledger {self.store.shown} does "
-            f"not hold it.{near} "
-            f"Private data need `dpflows ledger init {name} --epsilon E --delta D` once; public "
-            f"data: `public: true`."
+            f"not hold it.{near} Private data need `dpflows ledger init {name} --epsilon E --delta "
+            "D` once; public data: `public: true`."
         )
 
     def _find(self, connection: Connection | None, name: str) -> Dataset | None:
@@ -194,17 +193,16 @@ class LedgerReader:
         if names:
             raise InputError(
                 f"Expected public data, got {dataset!r}, whose file this ledger charged as the "
-                f"private {names[0]!r} "
-                f"({self.dataset(names[0]).guarantee()}); train it as {names[0]!r}, whose budget "
-                f"pays for its records."
+                f"private {names[0]!r} ({self.dataset(names[0]).guarantee()}); train it as "
+                f"{names[0]!r}, whose budget pays for its records."
             )
 
     @staticmethod
     def _not_public(dataset: Dataset) -> InputError:
         return InputError(
             f"Expected public data, got {dataset.name!r}, which has a budget here: "
-            f"{dataset.guarantee()}; a budget is "
-            "never taken back: declare `public: false` in its data schema."
+            f"{dataset.guarantee()}; a budget is never taken back: declare `public: false` in its "
+            "data schema."
         )
 
     @staticmethod
@@ -212,8 +210,8 @@ class LedgerReader:
         if not dataset.limited and not public:
             raise InputError(
                 f"Expected public data, got {dataset.name!r} declared private; it was opened as "
-                f"public data without a "
-                "limit: private data need their own name and `dpflows ledger init`."
+                "public data without a limit: private data need their own name and `dpflows "
+                "ledger init`."
             )
         return dataset.limited
 
@@ -335,7 +333,7 @@ class LedgerReader:
         if not report.ok:
             raise VerificationFailed(
                 f"Expected an intact ledger, got {report.problem_count} problems in "
-                f"{self.store.shown}: "
-                f"{'; '.join(report.problems[:3])}; restore a copy that holds your last head."
+                f"{self.store.shown}: {'; '.join(report.problems[:3])}; restore a copy that holds "
+                "your last head."
             )
         return report

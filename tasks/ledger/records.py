@@ -70,8 +70,8 @@ def choose_order(
     if budget <= 0:
         raise InputError(
             f"Expected an order that can state epsilon={epsilon!r} at delta={delta!r}, got "
-            f"order={order!r}, whose "
-            f"budget is {budget:.4g}; declare a larger order, or leave it out."
+            f"order={order!r}, whose budget is {budget:.4g}; declare a larger order, or leave it "
+            "out."
         )
     return float(order), budget
 
@@ -208,10 +208,9 @@ class Dataset:
             return
         raise InputError(
             f"Expected fewer than 1/delta={1.0 / self.delta:.6g} units of {self.name!r}, whose "
-            f"budget was opened with "
-            f"delta={self.delta:g}, got the public n={n}: publishing one of them at random would "
-            f"satisfy the promise. "
-            "Put public.n back, or read fewer blocks; a budget is never changed."
+            f"budget was opened with delta={self.delta:g}, got the public n={n}: publishing one of "
+            "them at random would satisfy the promise. Put public.n back, or read fewer blocks; a "
+            "budget is never changed."
         )
 
     def cost(self, events: Events, adjacency: Adjacency) -> float:
@@ -297,23 +296,20 @@ def priced_under(dataset: Dataset, events: Events) -> Adjacency:
     if events.unit != dataset.unit and not whole_session:
         raise AssumptionNotMet(
             f"Expected a run whose unit is {dataset.unit!r} for the budget of {dataset.name!r}, "
-            f"got "
-            f"unit={events.unit!r}; {_unit_way_out(dataset.unit, events.unit)}"
+            f"got unit={events.unit!r}; {_unit_way_out(dataset.unit, events.unit)}"
         )
     if whole_session:
         return Adjacency.REPLACE_ONE
     if budget == Adjacency.ADD_REMOVE and run != Adjacency.ADD_REMOVE:
         raise AssumptionNotMet(
             f"Expected a run proved for add_remove for the budget of {dataset.name!r}, got "
-            f"adjacency={run}; use an "
-            "algorithm with an add_remove proof (dp_sgd with Poisson batches); a budget keeps its "
-            "relation."
+            f"adjacency={run}; use an algorithm with an add_remove proof (dp_sgd with Poisson "
+            "batches); a budget keeps its relation."
         )
     if budget == Adjacency.REPLACE_ONE and run == Adjacency.REPLACE_LABELS:
         raise AssumptionNotMet(
             f"Expected a run that protects whole records for the budget of {dataset.name!r}, got "
-            f"adjacency={run}; "
-            "train with adjacency=replace_one; a budget keeps its relation."
+            f"adjacency={run}; train with adjacency=replace_one; a budget keeps its relation."
         )
     return budget
 

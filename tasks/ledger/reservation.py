@@ -130,7 +130,7 @@ class Reservation:
             if not self._open:
                 raise DPFlowsError(
                     f"Expected an open reservation, got {self._words()}; reserve again: a retry is "
-                    f"a new charge."
+                    "a new charge."
                 )
             if not self._draws:
                 self._ledger.note_draw(self.entry_id, self.dataset)
@@ -159,8 +159,7 @@ class Reservation:
             if self._draws:
                 raise DPFlowsError(
                     f"Expected no charged release for a cancellation, got {self._words()} after "
-                    f"{self._draws}; what "
-                    "was drawn stays charged: forfeit it."
+                    f"{self._draws}; what was drawn stays charged: forfeit it."
                 )
             self._open = False  # from here on nothing can be drawn, even if the write below fails
         return self._close("cancelled", {"reason": reason})

@@ -144,8 +144,7 @@ def sqlite_triggers() -> dict[str, str]:
     """The triggers that refuse changes, by their names, as SQLite stores their text."""
     return {
         f"{table}_no_{action.lower()}": f"CREATE TRIGGER {table}_no_{action.lower()} BEFORE "
-        f"{action} ON {table} BEGIN "
-        "SELECT RAISE(ABORT, 'the ledger is append-only'); END"
+        f"{action} ON {table} BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END"
         for table in APPEND_ONLY
         for action in ("UPDATE", "DELETE")
     }
@@ -161,15 +160,13 @@ def _forbid_changes_postgresql(connection: Connection, table: str) -> None:
     connection.execute(
         text(
             "CREATE OR REPLACE FUNCTION ledger_append_only() RETURNS trigger LANGUAGE plpgsql AS "
-            "$$ BEGIN RAISE "
-            "EXCEPTION 'the ledger is append-only'; END $$"
+            "$$ BEGIN RAISE EXCEPTION 'the ledger is append-only'; END $$"
         )
     )
     connection.execute(
         text(
             f"CREATE TRIGGER {table}_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON {table} "
-            f"FOR EACH STATEMENT "
-            "EXECUTE FUNCTION ledger_append_only()"
+            "FOR EACH STATEMENT EXECUTE FUNCTION ledger_append_only()"
         )
     )
 
@@ -205,8 +202,7 @@ def check_version(found: int) -> None:
     if found > len(MIGRATIONS):
         raise InputError(
             f"Expected a ledger of schema version <= {len(MIGRATIONS)}, got {found}; it was made "
-            f"by a newer dpflows: "
-            "upgrade this one."
+            "by a newer dpflows: upgrade this one."
         )
 
 

@@ -150,8 +150,8 @@ class Store:
     def _refuse(self, problem: str) -> None:
         if problem:
             raise LedgerDamaged(
-                f"The ledger {self.shown} is not the one that was written: "
-                f"{problem}; nothing changed."
+                f"The ledger {self.shown} is not the one that was written: {problem}; nothing "
+                "changed."
             )
 
     def _has_tables(self, connection: Connection) -> bool:
@@ -161,8 +161,7 @@ class Store:
             if 0 < found < len(schema.MIGRATIONS):
                 raise InputError(
                     f"Expected a ledger of schema version {len(schema.MIGRATIONS)}, got {found} in "
-                    f"{self.shown}; run "
-                    "`dpflows ledger migrate` (any training does it too)."
+                    f"{self.shown}; run `dpflows ledger migrate` (any training does it too)."
                 )
             self._ready = found > 0
         return self._ready

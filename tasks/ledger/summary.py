@@ -225,8 +225,7 @@ def entry(ledger: LedgerReader, entry_id: str) -> dict[str, Any]:
         if not found:
             raise InputError(
                 f"Expected an entry of the ledger {ledger.store.shown}, got {entry_id!r}, which it "
-                f"lacks; check "
-                f"that it is the ledger that the run was charged to."
+                "lacks; check that it is the ledger that the run was charged to."
             )
         body = json.loads(found[0].body)
         text = chain.events_text(connection, body["events"]) if connection is not None else None
@@ -381,40 +380,32 @@ def _answers(dataset: Dataset, models: int, failed: int, block: str | None) -> d
     return {
         "promise": (
             f"All models together, past and future, are ({dataset.epsilon:g}, "
-            f"{dataset.delta:g})-differentially "
-            f"private: any outcome is at most {odds} times as likely, up to a chance of "
-            f"{dataset.delta:g}, {relation}. "
-            "No training is admitted that would break this."
+            f"{dataset.delta:g})-differentially private: any outcome is at most {odds} times as "
+            f"likely, up to a chance of {dataset.delta:g}, {relation}. No training is admitted "
+            "that would break this."
         ),
         "what_models_say_about_you": (
             f"{ran} They were made from many records with noise. Whatever they seem to say about "
-            f"you, they would have "
-            f"said without your data too, at least 1/{odds} as often: because people are alike, "
-            f"which is not "
-            f"prevented. Somebody who knows every other {dataset.unit}, has all models and guesses "
-            f"{guess} is right at "
-            f"most {_certainty(dataset):.1%} of the time, where a coin is right half of the time."
+            f"you, they would have said without your data too, at least 1/{odds} as often: because "
+            "people are alike, which is not prevented. Somebody who knows every other "
+            f"{dataset.unit}, has all models and guesses {guess} is right at most "
+            f"{_certainty(dataset):.1%} of the time, where a coin is right half of the time."
         ),
         "erasure": (
             "Deleting your record from the table ends its part in every later training. Models "
-            "that exist are not "
-            "changed: the promise was made for them with your record in them, and it does not "
-            "expire. The ledger "
-            "holds no record and no reference to one, so nothing in it can or need be deleted; "
-            "spent budget stays "
-            "spent."
+            "that exist are not changed: the promise was made for them with your record in them, "
+            "and it does not expire. The ledger holds no record and no reference to one, so "
+            "nothing in it can or need be deleted; spent budget stays spent."
         ),
         "if_a_model_must_be_withdrawn": (
             "The list of models names every training that may have read the record, by its ledger "
-            "entry and the "
-            "SHA-256 of its weights. Training again without the record is a new run and costs "
-            "budget again."
+            "entry and the SHA-256 of its weights. Training again without the record is a new run "
+            "and costs budget again."
         ),
         "what_is_not_promised": (
             f"The promise covers {dataset.blocks.covers(dataset.unit)}. It does not cover other "
-            f"tables that hold the "
-            "same person, numbers marked internal that were computed exactly, or what is true of "
-            "everybody."
+            "tables that hold the same person, numbers marked internal that were computed "
+            "exactly, or what is true of everybody."
         ),
     }
 
@@ -451,7 +442,7 @@ def verify_lines(lines: Iterable[str], head: str | None = None) -> Verification:
             elif kind != "ledger" or item.get("schema_version") != FORMAT:
                 raise InputError(
                     f"Expected an export of version {FORMAT}, got {kind!r} in line {number}; "
-                    f"export it again."
+                    "export it again."
                 )
         except (KeyError, TypeError) as error:
             raise InputError(
@@ -469,5 +460,5 @@ def _item(number: int, line: str) -> dict[str, Any]:
         pass
     raise InputError(
         f"Expected JSON lines of `dpflows ledger export`, got line {number}: {line[:40]!r}; export "
-        f"it again."
+        "it again."
     )

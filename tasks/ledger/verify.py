@@ -174,8 +174,8 @@ class _Replay:
         report.records += 1
         if record.seq != report.records:
             report.problem(
-                f"record {record.seq}: expected number {report.records}; a record is "
-                f"missing or was added"
+                f"record {record.seq}: expected number {report.records}; a record is missing or "
+                "was added"
             )
             report.records = int(record.seq)
         if record.previous != self.last:
@@ -292,8 +292,8 @@ class _Replay:
         if (body["adjacency"], body.get("unit", events.unit)) != (str(relation), events.unit):
             self.report.problem(
                 f"record {record.seq}: charged for one {body.get('unit')} under "
-                f"{body['adjacency']}, but its "
-                f"mechanisms are for one {events.unit} and the budget takes them under {relation}"
+                f"{body['adjacency']}, but its mechanisms are for one {events.unit} and the budget "
+                f"takes them under {relation}"
             )
         if not dataset.limited:
             return
@@ -330,8 +330,8 @@ class _Replay:
         state, _ = self.entries[record.entry]
         if state != "reserved" or record.entry in self.draws:
             self.report.problem(
-                f"record {record.seq}: a first draw of entry {record.entry}, which "
-                f"is {state} already"
+                f"record {record.seq}: a first draw of entry {record.entry}, which is {state} "
+                "already"
             )
         self.draws.setdefault(record.entry, record.seq)
 
@@ -381,7 +381,7 @@ class _Replay:
         if head and report.head_found_at is None:
             report.problem(
                 f"the head {head} is not in the chain: records were removed or rewritten, or it is "
-                f"another ledger"
+                "another ledger"
             )
         if self.rounded:
             report.notes.append(
@@ -391,8 +391,7 @@ class _Replay:
         if self.silent:
             report.notes.append(
                 f"{self.silent} entries do not state what maps their rows, though it was fixed "
-                f"before: they are of an "
-                "older version"
+                "before: they are of an older version"
             )
         still_open = sum(state == "reserved" for state, _ in self.entries.values())
         if still_open:

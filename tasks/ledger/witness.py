@@ -166,8 +166,8 @@ def kept(witness: Witness) -> tuple[Head | None, str]:
     except Damaged as error:
         return None, (
             f"its head file {witness.path} is damaged ({error}): check the ledger with `dpflows "
-            f"ledger verify --keep "
-            "--head HASH` and a head from a statement or bundle, which writes that file anew"
+            "ledger verify --keep --head HASH` and a head from a statement or bundle, which "
+            "writes that file anew"
         )
 
 
@@ -211,10 +211,8 @@ def newest(connection: Connection) -> tuple[int, str] | None:
 def _ends(witness: Witness, head: Head, seq: int) -> str:
     return (
         f"it ends at record {seq}, but its head file {witness.path} holds record {head.seq} "
-        f"({head.hash[:16]}): "
-        f"records were lost, or an older copy was put back; {RESTORE}, or go on with {ANEW} where "
-        f"they are lost for "
-        "good: what they charged is not counted any more"
+        f"({head.hash[:16]}): records were lost, or an older copy was put back; {RESTORE}, or go "
+        f"on with {ANEW} where they are lost for good: what they charged is not counted any more"
     )
 
 
@@ -234,10 +232,8 @@ def gone(connection: Connection, witness: Witness) -> str:
         return ""
     return (
         f"the head file {witness.path} is gone: nothing tells whether records were lost since it "
-        f"was written; put it "
-        f"back, or check the ledger with `dpflows ledger verify --keep --head HASH` and a head "
-        f"from a statement or "
-        "bundle, which writes it anew"
+        "was written; put it back, or check the ledger with `dpflows ledger verify --keep --head "
+        "HASH` and a head from a statement or bundle, which writes it anew"
     )
 
 
@@ -267,6 +263,6 @@ def given_back(record: Record, drawn: int) -> str:
     """What is wrong with a cancellation after the first draw."""
     return (
         f"record {record.seq} cancels entry {record.entry} of {record.dataset!r}, whose first draw "
-        f"is record {drawn}: "
-        "what was drawn stays charged, and the units that it gave back are not there"
+        f"is record {drawn}: what was drawn stays charged, and the units that it gave back are not "
+        "there"
     )

@@ -185,8 +185,7 @@ def plan_alone(job: Job, *limits: Further, before: Events | None = None) -> Plan
     if not planned.algorithm.private:
         raise InputError(
             f"Expected a private algorithm, got algorithm.name={algorithm.name!r}, whose result "
-            f"has no guarantee; it "
-            "is measured beside every private run (evaluate.baselines)."
+            "has no guarantee; it is measured beside every private run (evaluate.baselines)."
         )
     return planned
 

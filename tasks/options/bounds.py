@@ -36,15 +36,13 @@ from tasks.schema import ColumnSpec, Schema
 
 ESTIMATED = (
     "Bounds and levels that the data's description does not declare were estimated with noise "
-    "first; the listed "
-    "releases begin with those of the estimate. The training was planned on what it found, and "
-    "costs at no Rényi order "
-    "more than the releases listed for it."
+    "first; the listed releases begin with those of the estimate. The training was planned on what "
+    "it found, and costs at no Rényi order more than the releases listed for it."
 )
 ARGUMENT = (
     "Bounds: a record moves the score of a grid point, |rows below it - wanted share * rows|, by "
-    "at most 1 either way; "
-    "levels: it moves one count of beginnings of texts by 1, two when it is replaced."
+    "at most 1 either way; levels: it moves one count of beginnings of texts by 1, two when it is "
+    "replaced."
 )
 
 
@@ -124,10 +122,9 @@ def plan_estimate(
         )
         raise BudgetExceeded(
             f"Expected a bounds_share that pays for bounds and levels of {len(kinds)} columns of "
-            f"{schema.name!r}, got "
-            f"bounds_share={share:g}, which is epsilon {part.epsilon:g} of "
-            f"privacy.epsilon={target.epsilon:g}{least}; "
-            "take a larger share, for example 0.1, a larger epsilon, or declare bounds and levels.",
+            f"{schema.name!r}, got bounds_share={share:g}, which is epsilon {part.epsilon:g} of "
+            f"privacy.epsilon={target.epsilon:g}{least}; take a larger share, for example 0.1, a "
+            "larger epsilon, or declare bounds and levels.",
             asked=error.asked,
             left=error.left,
         ) from None
@@ -160,8 +157,7 @@ def private_schema(
         found[name] = {"kind": "ignore"}
     notes = tuple(
         f"no level of column {name!r} was frequent enough to be found with this noise, so it is "
-        f"left out; declare its "
-        "levels, or raise bounds_share"
+        "left out; declare its levels, or raise bounds_share"
         for name in lost
     )
     return Estimated(
@@ -173,7 +169,7 @@ def schema_from_data(schema: Schema, reading: Reading) -> Estimated:
     """Bounds and levels read from the training rows: for experiments, and never releasable."""
     if schema.bounds != "from_data":
         raise InputError(
-            f"Expected bounds: from_data in the schema to read bounds from rows, got bounds: "
+            "Expected bounds: from_data in the schema to read bounds from rows, got bounds: "
             f"{schema.bounds}."
         )
     columns = _columns(schema, reading)
@@ -372,10 +368,10 @@ class Bounds(Option):
         if schema.bounds == "from_data":
             return (
                 f"bounds: from_data reads bounds and levels of {columns} from the rows; such a run "
-                f"is never released.",
+                "is never released.",
             )
         return (
             f"bounds: private estimates bounds and levels of {columns} first, for at most "
-            f"{schema.bounds_share:g} of "
-            f"epsilon and delta; {job.problem.dimension} is the most columns that they can give.",
+            f"{schema.bounds_share:g} of epsilon and delta; {job.problem.dimension} is the most "
+            "columns that they can give.",
         )

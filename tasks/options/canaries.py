@@ -109,11 +109,9 @@ def sentence(metrics: dict[str, float]) -> str:
     )
     return (
         f"Canaries: {found['right']:.0f} of {found['guesses']:.0f} guesses right; epsilon is at "
-        f"least "
-        f"{found['epsilon_lower_bound']:.3g}{also} ({CONFIDENCE:.0%} confidence), claimed "
+        f"least {found['epsilon_lower_bound']:.3g}{also} ({CONFIDENCE:.0%} confidence), claimed "
         f"{found['claimed_epsilon']:.3g}; chance of such guesses under the claim at most "
-        f"{found['p_value']:.2g}: "
-        f"{verdict}."
+        f"{found['p_value']:.2g}: {verdict}."
     )
 
 
@@ -172,8 +170,8 @@ class Audit(Option):
         if job.config.privacy.adjacency is Adjacency.REPLACE_ONE and 2 * count > n:
             raise InputError(
                 f"Expected audit.canaries of at most half of n={n} under replace_one, where they "
-                f"take the places of "
-                f"records, got {count}; lower it, or use privacy.adjacency=add_remove."
+                f"take the places of records, got {count}; lower it, or use "
+                "privacy.adjacency=add_remove."
             )
 
     def before_reserve(self, run: Run) -> Run:
@@ -189,8 +187,7 @@ class Audit(Option):
         count, dimension = count_of(job.config, job.problem.dimension), job.problem.dimension
         hidden = (
             f"audit.canaries={count} share {dimension} columns and hide each other: about as many "
-            f"canaries as columns "
-            "show most."
+            "canaries as columns show most."
         )
         return Words(
             reasons=(REASON,),

@@ -71,8 +71,8 @@ def mechanism_of(job: Job) -> Laplace | None:
         return None
     if wanted.metric not in METRICS:
         raise InputError(
-            f"Expected evaluate.release.metric {' or '.join(METRICS)}, got "
-            f"{wanted.metric!r}; take one."
+            f"Expected evaluate.release.metric {' or '.join(METRICS)}, got {wanted.metric!r}; take "
+            "one."
         )
     sensitivity = 1.0 if job.problem.adjacency is Adjacency.ADD_REMOVE else 2.0
     return laplace_for(sensitivity, wanted.epsilon, job.config.privacy.noise)
@@ -185,7 +185,6 @@ class NoisyMetric(Option):
         )
         line = (
             f"{wanted.metric} with noise, an entry of its own in the ledger: epsilon "
-            f"{wanted.epsilon:g} more (delta 0) "
-            f"for one {job.problem.unit} {part}"
+            f"{wanted.epsilon:g} more (delta 0) for one {job.problem.unit} {part}"
         )
         return Words(released=(line,), report={"released_metric": [line]})

@@ -118,11 +118,11 @@ RULES = (
          "a canary is a record and the unit is another; leave the section audit out, or use "
          "`dpflows audit RUN --empirical`"),
     Rule("audit", "tune", (ABSENT,),
-         "a search (tune) splits the records before it trains; leave the section audit out, or "
-         "use `dpflows audit RUN --empirical`"),
+         "a search (tune) splits the records before it trains; leave the section audit out, or use "
+         "`dpflows audit RUN --empirical`"),
     Rule("audit", "bounds", (DECLARED,),
-         "an estimate would be made without the canaries; declare them, or leave the section "
-         "audit out"),
+         "an estimate would be made without the canaries; declare them, or leave the section audit "
+         "out"),
     Rule("audit", "evaluate.release", (ABSENT,),
          "evaluate.release would pay for a metric of a model that is never released; leave one of "
          "them out"),

@@ -34,17 +34,14 @@ def algorithm_of(config: TrainConfig) -> AlgorithmSection:
     if registry[trainer].name == "two_phase":
         raise InputError(
             f"Expected a trainer in algorithm.name beside select, got {chosen.name!r}, which "
-            f"selects by itself; name "
-            f"one of {', '.join(SECOND)}, or leave select out and write keep and share under "
-            f"algorithm."
+            f"selects by itself; name one of {', '.join(SECOND)}, or leave select out and write "
+            "keep and share under algorithm."
         )
     if registry[trainer].name not in SECOND:
         raise InputError(
-            f"Expected a trainer that clips gradients in algorithm.name beside select, got "
-            f"{chosen.name!r}: its price "
-            "is not one of clipping alone, and the norm of rows on the kept columns is a guess; "
-            "use "
-            f"{', '.join(SECOND)}."
+            "Expected a trainer that clips gradients in algorithm.name beside select, got "
+            f"{chosen.name!r}: its price is not one of clipping alone, and the norm of rows on the "
+            f"kept columns is a guess; use {', '.join(SECOND)}."
         )
     parameters = dict(chosen.parameters)
     make(trainer, parameters, chosen.preset)

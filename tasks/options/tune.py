@@ -33,17 +33,15 @@ if TYPE_CHECKING:
 
 TUNED = (
     "Hyper-parameters were selected with a random number of trials; the number is not released, "
-    "nor is anything of the "
-    "trials that lost. The settings in the grid, the law of the number and everything else are "
-    "taken as public, and "
-    "the listed release covers the selection. Run time tells something about the number of trials: "
-    "it is not released. "
-    "Using the selected setting in later runs costs nothing beyond this charge."
+    "nor is anything of the trials that lost. The settings in the grid, the law of the number and "
+    "everything else are taken as public, and the listed release covers the selection. Run time "
+    "tells something about the number of trials: it is not released. Using the selected setting in "
+    "later runs costs nothing beyond this charge."
 )
 ARGUMENT = (
     "The noisy count of right predictions that scores a trial moves by at most 1, and the "
-    "selection among a random "
-    "number of trials is priced after Papernot & Steinke (2022). Of a trial:"
+    "selection among a random number of trials is priced after Papernot & Steinke (2022). Of a "
+    "trial:"
 )
 
 # Keys outside ``algorithm`` that a grid may vary: they change what is minimised, not whose records
@@ -177,8 +175,8 @@ def combinations(grid: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]
 def _check_values(key: str, values: Any) -> None:
     if not isinstance(values, list) or not values:
         raise InputError(
-            f"Expected a list of values for tune.grid.{key}, got {values!r}; for "
-            f"example [0.5, 1, 2]."
+            f"Expected a list of values for tune.grid.{key}, got {values!r}; for example [0.5, 1, "
+            "2]."
         )
     if any(isinstance(value, list | dict) for value in values):
         raise InputError(
@@ -198,8 +196,8 @@ def grid_of(tune: TuneSection) -> dict[str, tuple[Any, ...]]:
     if not grid or not 2 <= size <= MOST_SETTINGS:
         raise InputError(
             f"Expected 2 to {MOST_SETTINGS} settings in tune.grid, got {size if grid else 0}; give "
-            f"one key at least "
-            "two values, for example {algorithm.learning_rate: [1, 4]}, or leave tune out."
+            "one key at least two values, for example {algorithm.learning_rate: [1, 4]}, or "
+            "leave tune out."
         )
     return {key: tuple(values) for key, values in grid.items()}
 
@@ -222,8 +220,8 @@ def _check_key(key: str) -> None:
     if reason is not None or key.count(".") != 1:
         raise InputError(
             f"Expected parameters of the algorithm, preprocess or {', '.join(OBJECTIVE)} in "
-            f"tune.grid, got {key!r}: "
-            f"{reason or 'it is no single parameter'}; leave it out of the grid."
+            f"tune.grid, got {key!r}: {reason or 'it is no single parameter'}; leave it out of the "
+            "grid."
         )
 
 

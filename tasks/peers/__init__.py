@@ -276,8 +276,7 @@ PEERS = {
             "diffprivlib",
             Adjacency.REPLACE_ONE,
             "objective perturbation with delta = 0, which is (epsilon, delta) for every delta; it "
-            "assumes an exact "
-            "minimiser and has an approximate one",
+            "assumes an exact minimiser and has an approximate one",
             {"C": 0.1, "max_iter": 1000, "tol": 1e-4},
             "python -m venv peers && peers/bin/pip install diffprivlib 'scikit-learn<1.8'",
         ),
@@ -346,12 +345,11 @@ def check_problem(peer: Peer, problem: Problem) -> None:
     ):
         raise InputError(
             f"Expected a logistic loss of two classes without L1 for {peer.name}, got "
-            f"loss={problem.loss.name!r}, "
-            f"l1={problem.l1:g}, outputs={problem.outputs}; the worker has no other training."
+            f"loss={problem.loss.name!r}, l1={problem.l1:g}, outputs={problem.outputs}; the worker "
+            "has no other training."
         )
     if problem.adjacency is not peer.adjacency:
         raise InputError(
             f"Expected adjacency {peer.adjacency} for {peer.name}, whose proof is for that, got "
-            f"{problem.adjacency}; "
-            "add it to privacy.adjacency."
+            f"{problem.adjacency}; add it to privacy.adjacency."
         )

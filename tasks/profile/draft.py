@@ -96,8 +96,8 @@ def draft_schema(path: str | Path, label: str | None = None, name: str | None = 
     if layout in ("letor", "svmlight"):
         if label is not None:
             raise InputError(
-                f"Expected no --label for {path}: the first number of a line is its "
-                f"label; leave it out."
+                f"Expected no --label for {path}: the first number of a line is its label; leave "
+                "it out."
             )
         draft.values |= pairs_values(path, layout, _bounds, draft.notes)
         return checked(draft)
@@ -105,8 +105,7 @@ def draft_schema(path: str | Path, label: str | None = None, name: str | None = 
     if len(frame.columns) < 2:
         raise InputError(
             f"Expected a table of two columns or more in {path}, got {frame.columns[0]!r} alone: "
-            f"no separator was "
-            "found; write the schema by hand, or export the table as CSV."
+            "no separator was found; write the schema by hand, or export the table as CSV."
         )
     label = label or likely_label(frame, draft.notes)
     if label is not None and label not in frame:
@@ -149,9 +148,8 @@ def _as_ranking(frame: pd.DataFrame, label: str, draft: Draft) -> None:
     }
     draft.notes.append(
         f"label {label}: grades of documents of {queries} queries (column {QUERY}); unit: "
-        f"session_labels "
-        "where the documents are public; binary or classes if rows have nothing to do with each "
-        "other"
+        "session_labels where the documents are public; binary or classes if rows have nothing to "
+        "do with each other"
     )
 
 
@@ -250,9 +248,8 @@ def _bounds(cells: pd.Series, numbers: pd.Series) -> tuple[float, float]:
         place = int(endless[0])
         raise InputError(
             f"Expected finite numbers in column {str(cells.name)!r}, got {cells.iloc[place]!r} in "
-            f"data row "
-            f"{int(cells.index[place]) + 1} ({len(endless)} such); correct the rows, or leave the "
-            f"cells empty."
+            f"data row {int(cells.index[place]) + 1} ({len(endless)} such); correct the rows, or "
+            "leave the cells empty."
         )
     return outward(float(numbers.min()), float(numbers.max()))
 

@@ -61,8 +61,8 @@ def likely_label(frame: pd.DataFrame, notes: list[str]) -> str | None:
         notes.append(f"label {best}: by its name, values and place{told}; say another by --label")
         return best
     notes.append(
-        f"{ASKED}{could_be([shown[name] for name, count in votes.items() if count])}; say "
-        f"it with --label"
+        f"{ASKED}{could_be([shown[name] for name, count in votes.items() if count])}; say it with "
+        "--label"
     )
     return None
 
@@ -93,14 +93,14 @@ def label_spec(cells: pd.Series, bounds: Any, notes: list[str]) -> dict[str, Any
     name, full = str(cells.name), filled(cells)
     if len(full) < len(cells):
         notes.append(
-            f"label {name}: {len(cells) - len(full)} rows without a label; leave them out "
-            f"of the file"
+            f"label {name}: {len(cells) - len(full)} rows without a label; leave them out of the "
+            "file"
         )
     counts = full.value_counts()
     if len(counts) < 2:
         raise InputError(
-            f"Expected a label of two values or more, got {len(counts)} in column "
-            f"{name!r}; see --label."
+            f"Expected a label of two values or more, got {len(counts)} in column {name!r}; see "
+            "--label."
         )
     if len(counts) == 2:
         negative, positive = (str(v) for v in counts.index)
@@ -114,8 +114,8 @@ def label_spec(cells: pd.Series, bounds: Any, notes: list[str]) -> dict[str, Any
     if len(counts) > MOST_CLASSES:
         raise InputError(
             f"Expected a label of numbers or of at most {MOST_CLASSES} classes, got {len(counts)} "
-            f"texts in column "
-            f"{name!r}, for which nothing can be drafted; name another column with --label."
+            f"texts in column {name!r}, for which nothing can be drafted; name another column with "
+            "--label."
         )
     levels = [
         str(v) for v in (sorted(counts.index, key=float) if numeric else sorted(counts.index))
@@ -157,8 +157,8 @@ def pairs_values(path: Path, layout: str, bounds: Any, notes: list[str]) -> dict
                 low, high = min(low, amount), max(high, amount)
     first, last = bounds(pd.Series([str(low), str(high)], name="features"), pd.Series([low, high]))
     notes.append(
-        f"features: {width} of them, all with the bounds of the widest; give groups of "
-        f"their own bounds"
+        f"features: {width} of them, all with the bounds of the widest; give groups of their own "
+        "bounds"
     )
     cells = pd.Series(labels, name="label", dtype=object)
     values: dict[str, Any] = {"source": {"format": layout, "path": str(path)}}

@@ -185,8 +185,8 @@ def payer(name: str, path: Path, adjacency: Adjacency | str | None = None) -> It
         if owners and name not in owners:
             raise InputError(
                 f"{path}: these are rows of {' and '.join(map(repr, sorted(owners)))}, whose "
-                f"budget must count the "
-                f"estimates, not that of {name!r}; add --charge {min(owners)}."
+                f"budget must count the estimates, not that of {name!r}; add --charge "
+                f"{min(owners)}."
             )
         facts = RowFacts.of(schema) if schema is not None else ledger.facts(name)
         if not dataset.limited:
@@ -213,31 +213,28 @@ def reading_of(dataset: Dataset, path: Path, facts: RowFacts | None) -> FileRead
     if by not in ("one", "hash"):
         raise InputError(
             f"Expected one block, or blocks by hash, to profile a whole file of {dataset.name!r}, "
-            f"got blocks by "
-            f"{dataset.blocks.words()}: which ones is not known before the rows are read; declare "
-            f"bounds by hand."
+            f"got blocks by {dataset.blocks.words()}: which ones is not known before the rows are "
+            "read; declare bounds by hand."
         )
     blocks = dataset.blocks.hashed() if by == "hash" else ("all",)
     if dataset.limited and facts is None and not RowFacts.follow(dataset.unit, dataset.blocks):
         raise InputError(
             f"Expected a data set of which it is known whose row a row is, got {dataset.name!r} "
-            f"(unit {dataset.unit}), "
-            "opened by name alone; write its data schema, or train with it first."
+            f"(unit {dataset.unit}), opened by name alone; write its data schema, or train with it "
+            "first."
         )
     if dataset.unit == "record":
         return FileReading(path, blocks)
     user, rows = dataset.blocks.user_column, dataset.blocks.rows_per_user
     if dataset.unit != "user" or user is None or rows is None or facts is None:
         raise InputError(
-            f"Expected unit record, or user with a user column, to profile a file of "
-            f"{dataset.name!r}, got unit "
-            f"{dataset.unit}; declare bounds and levels by hand."
+            "Expected unit record, or user with a user column, to profile a file of "
+            f"{dataset.name!r}, got unit {dataset.unit}; declare bounds and levels by hand."
         )
     if facts.strip is False:
         raise InputError(
-            f"Expected ids without blanks around them (text.strip) to profile a file of "
-            f"{dataset.name!r}, got "
-            "text.strip: false; declare bounds and levels by hand."
+            "Expected ids without blanks around them (text.strip) to profile a file of "
+            f"{dataset.name!r}, got text.strip: false; declare bounds and levels by hand."
         )
     return FileReading(path, blocks, user, rows, facts.decimal or ".", frozenset(facts.missing))
 
@@ -356,8 +353,7 @@ def draft_private(
     if target.delta >= 1.0 / units:
         draft.notes.append(
             f"delta={target.delta:g} is not below 1/n for about {units} {unit}s: publishing one of "
-            f"them at random "
-            "would have satisfied it; take a smaller one from here on"
+            "them at random would have satisfied it; take a smaller one from here on"
         )
     filled = zip(names, counts[-len(names) :], strict=True)
     numeric = [c for c, hits in filled if c != label and hits > 0.6 * rows]

@@ -44,7 +44,7 @@ def number_reasons(name: str, numbers: pd.Series, whole: bool, notes: list[str])
         listed = ", ".join(map(str, codes))
         words = (
             f"{listed} stand{'s' if len(codes) == 1 else ''} apart from the other numbers: a code "
-            f"for no value?"
+            "for no value?"
         )
         reasons.append(f"{words} then missing: [{listed}] with a fill, and other bounds")
         notes.append(f"{name}: {words}")
@@ -98,7 +98,7 @@ def offered_as_user(name: str, full: pd.Series, rows: int, notes: list[str]) -> 
         return []
     offer = (
         f"{distinct} different ids: if it says whose row a row is, declare kind: user and unit: "
-        f"user"
+        "user"
     )
     notes.append(f"{name}: {offer}, with public.n counting persons and public.rows_per_user")
     return [offer]
@@ -108,6 +108,6 @@ def offered_as_block(name: str, form: str, days: pd.Series) -> list[str]:
     """What to declare to train by periods."""
     months = int(days.dt.to_period("M").nunique())
     return [
-        f"{months} months: to train by periods declare kind: block and block: "
-        f"{{column: {name}, by: month, format: '{form}'}}"
+        f"{months} months: to train by periods declare kind: block and block: {{column: {name}, "
+        f"by: month, format: '{form}'}}"
     ]

@@ -215,8 +215,7 @@ def _plain_columns(schema: Schema, where: str, frame: pd.DataFrame) -> pd.DataFr
         if dtype_of(schema, name) is not None or name in schema.split.by:
             raise InputError(
                 f"{where}: Expected texts, numbers, dates or Booleans in column {name!r}, got "
-                f"lists or "
-                "the like; store one value a cell, or ignore the column."
+                "lists or the like; store one value a cell, or ignore the column."
             )
     return frame.drop(columns=nested) if nested else frame
 
@@ -302,8 +301,7 @@ def _nothing_there(schema: Schema, place: str | Path, what: str, by_schema: bool
     if Path(place).is_dir():
         return InputError(
             f"Expected files in the folder {what}={str(place)!r}, got none (names that begin with "
-            f"a dot or an "
-            f"underscore are no parts); correct the path.{how}"
+            f"a dot or an underscore are no parts); correct the path.{how}"
         )
     if is_wild(place):
         return InputError(
@@ -327,10 +325,8 @@ def _require_inside(
                 how = f" {schema.source.how}" if schema.source.how else ""
                 raise InputError(
                     f"Expected the declared file {name!r} in the folder {what}={str(folder)!r}, "
-                    f"which has none of that "
-                    f"name; give the file itself, the right folder, or {str(folder / '*')!r} for "
-                    f"all files in it as "
-                    f"parts.{how}"
+                    "which has none of that name; give the file itself, the right folder, or "
+                    f"{str(folder / '*')!r} for all files in it as parts.{how}"
                 )
 
 
@@ -349,8 +345,7 @@ def sibling_paths(schema: Schema, files: Sequence[Part], path: Paths) -> list[Pa
     if not isinstance(files[0], Path):
         raise InputError(
             f"Expected data.test_path beside {files[0]}: next to a remote file nothing is looked "
-            f"for; name the test "
-            "part."
+            "for; name the test part."
         )
     for name in declared:
         plain = Path(name).name.removesuffix(".gz")
@@ -362,8 +357,7 @@ def sibling_paths(schema: Schema, files: Sequence[Part], path: Paths) -> list[Pa
         if not any(b.is_file() for b in beside):
             raise InputError(
                 f"Expected the test part beside the training file as {str(beside[0])!r}, which "
-                f"does not exist; give"
-                " data.test_path, or declare another split."
+                "does not exist; give data.test_path, or declare another split."
             )
         found.append(next(b for b in beside if b.is_file()))
     return found

@@ -110,8 +110,7 @@ def attributes_of(part: Part, lines: Iterable[str]) -> list[Attribute]:
             if attribute is None:
                 raise InputError(
                     f"{part}, line {number}: not readable as ARFF: {bare[:60]!r} is no attribute "
-                    f"(a name and numeric, "
-                    "string, date or {levels}); correct the line."
+                    "(a name and numeric, string, date or {levels}); correct the line."
                 )
             found.append(attribute)
         elif bare and bare[0] != "%" and word != "@relation":
@@ -219,8 +218,7 @@ def _chunk(
         if len(row) != len(attributes):
             raise InputError(
                 f"{part}: Expected {len(attributes)} cells in data row {start + k + 1}, got "
-                f"{len(row)}; correct the "
-                "row."
+                f"{len(row)}; correct the row."
             )
     tally = EncodingReport(source=str(part), rows=start, places=wanted)
     columns: dict[str, Any] = {}

@@ -80,7 +80,7 @@ def advice(cells: Sequence[str], text: TextSpec) -> str:
             once = all(cell.count(other) == 1 and text.decimal not in cell for cell in bare)
             decimals = f" (text.decimal: {other!r} only if they are decimals)" if once else ""
             return (
-                f"its marks stand before groups of three digits: declare text.thousands: "
+                "its marks stand before groups of three digits: declare text.thousands: "
                 f"{other!r}{decimals}"
             )
         if all(_grouped(cell, " ", text.decimal) for cell in bare):
@@ -93,7 +93,7 @@ def advice(cells: Sequence[str], text: TextSpec) -> str:
     if text.thousands is not None and any(text.thousands in cell for cell in bare):
         return (
             f"text.thousands={text.thousands!r} stands before groups of digits alone; correct the "
-            f"row, or the mark"
+            "row, or the mark"
         )
     return "a number is needed; correct the row, or declare the text under missing with a fill"
 

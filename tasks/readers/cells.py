@@ -44,8 +44,8 @@ def read_cells(
     layout = layout_of(path)
     if layout in ("letor", "svmlight"):
         raise InputError(
-            f"Expected a table with named columns, got numbered features in {path}; "
-            f"declare them by hand."
+            f"Expected a table with named columns, got numbered features in {path}; declare them "
+            "by hand."
         )
     if layout == "arff":
         return arff_cells(path, ids), {"source": {"format": "arff"}}
@@ -78,9 +78,8 @@ def read_cells(
     if 2 * uneven > len(body):
         raise InputError(
             f"Expected rows of as many fields as the header in {path}, got {len(names)} there and "
-            f"another number in "
-            f"{uneven} of {len(body)} lines: this is no table; write the schema by hand, or export "
-            f"the table as CSV."
+            f"another number in {uneven} of {len(body)} lines: this is no table; write the schema "
+            "by hand, or export the table as CSV."
         )
     if uneven:
         notes.append(f"{uneven} lines have another number of fields than the header")
@@ -168,8 +167,8 @@ def layout_of(path: Path) -> str:
     """
     if not path.is_file():
         raise InputError(
-            f"Expected a file to profile, got {str(path)!r}, which does not exist; "
-            f"correct the path."
+            f"Expected a file to profile, got {str(path)!r}, which does not exist; correct the "
+            "path."
         )
     require_rows(path)
     if (kind := table_kind(path)) in TYPED:
@@ -183,11 +182,9 @@ def layout_of(path: Path) -> str:
         told = "binary file or one in UTF-16"
     if told is not None:
         raise InputError(
-            f"Expected text with separators, Parquet, a workbook, ARFF, LETOR or SVMlight to draft "
-            f"a "
-            f"schema, got a {told} in "
-            f"{path}; export it as CSV, or write the schema by hand (`dpflows init` copies "
-            f"examples)."
+            "Expected text with separators, Parquet, a workbook, ARFF, LETOR or SVMlight to draft "
+            f"a schema, got a {told} in {path}; export it as CSV, or write the schema by hand "
+            "(`dpflows init` copies examples)."
         )
     lines = head.decode("latin-1").splitlines()
     lines = [line for line in (lines[:-1] if len(head) == HEAD else lines) if line.strip()]
@@ -221,8 +218,7 @@ def arff_cells(path: Path, ids: str | None = None) -> pd.DataFrame:
     except (arff.ArffError, NotImplementedError, ValueError, StopIteration) as error:
         raise InputError(
             f"{path}: not readable as ARFF: {' '.join(str(error).split())}; attributes of kind "
-            f"string and sparse rows "
-            "are not read: export it as CSV."
+            "string and sparse rows are not read: export it as CSV."
         ) from None
     frame = pd.DataFrame(records)
     for name in frame.columns:

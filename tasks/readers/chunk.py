@@ -146,8 +146,7 @@ def _require_line(path: Part, number: int, row: list[str], names: list[str]) -> 
     if len(row) != len(names) and any("\n" in cell or "\r" in cell for cell in row):
         raise InputError(
             f"{path}: data row {number} holds a quote that does not end on its line, so that the "
-            f"rows after it are "
-            "not told apart; correct the line, or text.quote."
+            "rows after it are not told apart; correct the line, or text.quote."
         )
 
 
@@ -156,16 +155,14 @@ def _whole(schema: Schema, path: Part, number: int, row: list[str], names: list[
         count = "1 field" if len(row) == 1 else f"{len(row)} fields"
         raise InputError(
             f"{path}: Expected {len(names)} fields in data row {number}, got {count}; correct the "
-            f"row, or "
-            f"text.separator (now {schema.text.separator!r}) and text.quote."
+            f"row, or text.separator (now {schema.text.separator!r}) and text.quote."
         )
     for name, cell in zip(names, row, strict=True):
         if undecoded(cell):
             raise InputError(
                 f"{path}: data row {number}, column {name!r}: "
-                f"{cell.encode('utf-8', ESCAPE)[:40]!r} is not "
-                f"{schema.text.encoding}; correct the row, or declare text.encoding, for example "
-                f"latin-1 or cp1251."
+                f"{cell.encode('utf-8', ESCAPE)[:40]!r} is not {schema.text.encoding}; correct the "
+                "row, or declare text.encoding, for example latin-1 or cp1251."
             )
     return row
 

@@ -161,8 +161,8 @@ def _bad_pair(path: Part, parsed: list[tuple[int, str, str, str]], gaps: Gaps) -
                 return InputError(f"{place} is not index:value; correct the line.")
             if not 1 <= int(left) <= columns:
                 return InputError(
-                    f"{place}: indices go from 1 to the {columns} declared features; "
-                    f"correct the line."
+                    f"{place}: indices go from 1 to the {columns} declared features; correct the "
+                    "line."
                 )
             if int(left) <= last:
                 return InputError(f"{place}: indices must rise within a line; correct the line.")
@@ -172,8 +172,7 @@ def _bad_pair(path: Part, parsed: list[tuple[int, str, str, str]], gaps: Gaps) -
             except ValueError:
                 return InputError(
                     f"{place}: the value is not a finite number; correct the line, or declare a "
-                    f"fill of its features "
-                    "and the text under missing."
+                    "fill of its features and the text under missing."
                 )
     return InputError(f"{path}: not readable as index:value pairs; check source.format.")
 
@@ -220,8 +219,7 @@ def read_dat(schema: Schema, path: Part) -> Iterator[Chunk]:
                     if frame.shape[1] != columns:
                         raise InputError(
                             f"{path}: lines of {frame.shape[1]} numbers, declared are "
-                            f"{columns - 1} features and the"
-                            " label; correct features."
+                            f"{columns - 1} features and the label; correct features."
                         )
                     values = frame.to_numpy()
                     yield Chunk(values[:, :-1], values[:, -1])
@@ -239,8 +237,8 @@ def _bad_number(path: Part, columns: int, error: ValueError) -> InputError:
             cells = line.split()
             if cells and len(cells) != columns:
                 return InputError(
-                    f"{path}, line {number}: {len(cells)} numbers, expected "
-                    f"{columns}; correct the line."
+                    f"{path}, line {number}: {len(cells)} numbers, expected {columns}; correct the "
+                    "line."
                 )
             for position, cell in enumerate(cells, start=1):
                 try:
@@ -248,7 +246,7 @@ def _bad_number(path: Part, columns: int, error: ValueError) -> InputError:
                 except ValueError:
                     return InputError(
                         f"{path}, line {number}, column {position}: {cell!r} is not a number; "
-                        f"correct the line."
+                        "correct the line."
                     )
     return InputError(f"{path}: {' '.join(str(error).split())}; correct the file.")
 
@@ -275,7 +273,7 @@ def _idx_pair(files: Sequence[Part]) -> tuple[Part, Part]:
     if len(files) != 2 or not files[1].is_file():
         raise InputError(
             f"Expected two idx files, images and labels, got {[str(f) for f in files]}; give both "
-            f"under data.path."
+            "under data.path."
         )
     return files[0], files[1]
 
@@ -291,8 +289,8 @@ def _idx(path: Part, dimensions: int) -> np.ndarray:
         or raw[3] != dimensions
     ):
         raise InputError(
-            f"{path}: not an idx file of unsigned bytes with {dimensions} dimensions; "
-            f"check the file."
+            f"{path}: not an idx file of unsigned bytes with {dimensions} dimensions; check the "
+            "file."
         )
     sizes = tuple(int(s) for s in np.frombuffer(raw, ">u4", dimensions, 4))
     if len(raw) != 4 + 4 * dimensions + int(np.prod(sizes)):
@@ -309,8 +307,8 @@ def read_cifar10(schema: Schema, path: Part) -> Iterator[Chunk]:
         raw = np.frombuffer(file.read(), np.uint8)
     if len(raw) % CIFAR_ROW:
         raise InputError(
-            f"{path}: {len(raw)} bytes are no multiple of {CIFAR_ROW}; give the "
-            f"binary version's batches."
+            f"{path}: {len(raw)} bytes are no multiple of {CIFAR_ROW}; give the binary version's "
+            "batches."
         )
     rows = raw.reshape(-1, CIFAR_ROW)
     step = chunk_rows(CIFAR_ROW)

@@ -198,8 +198,8 @@ def _remote(url: str, what: str) -> list[Part]:
     if shown.username or shown.password:
         raise InputError(
             f"Expected no user or password in {what} (a URL of "
-            f"{shown.scheme}://{shown.hostname or ''}), got one; put "
-            "credentials in the environment, as the file system's own tools read them."
+            f"{shown.scheme}://{shown.hostname or ''}), got one; put credentials in the "
+            "environment, as the file system's own tools read them."
         )
     if shown.scheme == "file":
         return parts_at(Path(unquote(shown.path)), what)
@@ -251,8 +251,8 @@ def _file(url: str, place: str, info: Any, system: Any) -> Remote:
 def _unreachable(url: str, what: str, error: Exception) -> InputError:
     return InputError(
         f"Expected a place that can be read at {what}={url!r}, got: "
-        f"{' '.join(str(error).split())[:200]}; correct the "
-        "URL, or the credentials in the environment."
+        f"{' '.join(str(error).split())[:200]}; correct the URL, or the credentials in the "
+        "environment."
     )
 
 
@@ -282,8 +282,7 @@ def require_once(parts: Sequence[Part], what: str = "data.path") -> None:
         if found in seen:
             raise InputError(
                 f"Expected each file of {what} once, got {str(part)!r} twice, whose records would "
-                f"count twice; name it "
-                "once."
+                "count twice; name it once."
             )
         seen.add(found)
 

@@ -50,15 +50,15 @@ def _url(schema: Schema) -> URL:
     if not os.environ.get(variable):
         raise InputError(
             f"Expected the SQLAlchemy URL of {schema.name!r} in the environment variable "
-            f"{variable}, got none; set it, "
-            "for example to postgresql+psycopg2://user:password@host/database."
+            f"{variable}, got none; set it, for example to "
+            "postgresql+psycopg2://user:password@host/database."
         )
     try:
         return make_url(os.environ[variable])
     except (ArgumentError, ValueError):
         raise InputError(
             f"Expected an SQLAlchemy URL in the environment variable {variable}, got a text that "
-            f"is none; correct it."
+            "is none; correct it."
         ) from None
 
 
@@ -127,8 +127,7 @@ def _connected(schema: Schema) -> Iterator[Connection]:
             words = words.replace(str(url.password), "***")
         raise InputError(
             f"Expected to read {schema.source.table!r} at {_plain(url)}, got: {words[:200]}; "
-            f"correct the environment "
-            f"variable {schema.source.url_from}, or the table."
+            f"correct the environment variable {schema.source.url_from}, or the table."
         ) from None
 
 
@@ -218,8 +217,8 @@ def _require_plain_view(
         )
         raise InputError(
             f"Expected a table, or a view whose rows are rows of one table, at {part}, got a view "
-            f"with {found}: what one "
-            "record moves could not be told; export its result as a table with one record a row."
+            f"with {found}: what one record moves could not be told; export its result as a table "
+            "with one record a row."
         )
     for other in views:
         if (
@@ -271,9 +270,8 @@ class _Condition:
     def refused(self, what: str) -> InputError:
         return InputError(
             f"Expected a condition on the row itself in source.where, got {self.text!r} with "
-            f"{what!r}; compare columns "
-            "with values by =, <>, <, <=, >, >=, IN, BETWEEN, LIKE, IS NULL, joined by AND, OR and "
-            "NOT."
+            f"{what!r}; compare columns with values by =, <>, <, <=, >, >=, IN, BETWEEN, LIKE, IS "
+            "NULL, joined by AND, OR and NOT."
         )
 
     def next(self, *kinds: str) -> tuple[str, str]:

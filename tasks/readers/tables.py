@@ -105,8 +105,7 @@ def read_columns(schema: Schema, part: Part, given: pa.Schema) -> tuple[list[str
             if used or name in schema.split.by:
                 raise InputError(
                     f"{part}: Expected texts, numbers, dates or Booleans in column {name!r}, got "
-                    f"{field.type}; store "
-                    "one value a cell, or ignore the column."
+                    f"{field.type}; store one value a cell, or ignore the column."
                 )
             continue
         wanted.append(place)
@@ -158,7 +157,7 @@ def refuse_packed(part: Part, what: str) -> None:
     if packed := packing(part):
         raise InputError(
             f"{part}: Expected a {what} file, got one packed by {packed}; unpack it (its own "
-            f"compression is read)."
+            "compression is read)."
         )
 
 
@@ -207,7 +206,7 @@ def read_excel(schema: Schema, part: Part, mine: Mine | None = None) -> Iterator
     if len(frame) and frame.shape[1] != len(names):
         raise InputError(
             f"{part}: the sheet has {frame.shape[1]} columns, got {len(names)} names; correct "
-            f"text.names."
+            "text.names."
         )
     yield from _whole(schema, part, frame.set_axis(names, axis=1) if len(frame) else frame, names)
 
@@ -278,8 +277,7 @@ def _extra(package: str) -> Iterator[None]:
     except ImportError as error:
         raise InputError(
             f"Expected {package} for this format, got none ({error.name or error}); install it by "
-            f"`pip install "
-            "'dpflows[tables]'`."
+            "`pip install 'dpflows[tables]'`."
         ) from None
 
 

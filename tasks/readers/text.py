@@ -202,8 +202,7 @@ def refuse_short_rows(schema: Schema, part: Part, head: Head) -> None:
         count = "1 field" if found[1] == 1 else f"{found[1]} fields"
         raise InputError(
             f"{part}: Expected {wanted} fields in data row {found[0]}, got {count}; correct the "
-            f"row, or text.separator "
-            f"(now {schema.text.separator!r}) and text.quote."
+            f"row, or text.separator (now {schema.text.separator!r}) and text.quote."
         )
 
 
@@ -284,13 +283,12 @@ def read_head(schema: Schema, part: Part, skip: int, every: bool = True) -> Head
     if cells is not None and len(names) != len(cells):
         raise InputError(
             f"{part}: text.names has {len(names)} names, the header {len(cells)}; name every "
-            f"column."
+            "column."
         )
     if every and len(first) != len(names):
         raise InputError(
             f"{part}: data row 1 has {len(first)} fields, the {'header' if cells else 'schema'} "
-            f"{len(names)}; check"
-            f" text.separator (now {text.separator!r}) and the columns."
+            f"{len(names)}; check text.separator (now {text.separator!r}) and the columns."
         )
     check_names(schema, part, names)
     return Head(names, before, size + _mark(schema, part))
@@ -360,8 +358,7 @@ def _check_separator(schema: Schema, part: Part, cells: list[str]) -> None:
     if other is not None:
         raise InputError(
             f"{part}: Expected cells separated by text.separator={schema.text.separator!r}, got "
-            f"the line "
-            f"{line[:60]!r}; declare text.separator: {other!r}."
+            f"the line {line[:60]!r}; declare text.separator: {other!r}."
         )
 
 
@@ -390,7 +387,7 @@ def check_names(schema: Schema, where: Part | str, names: list[str]) -> None:
         twice = next(name for name in names if names.count(name) > 1)
         raise InputError(
             f"{where}: two columns are named {twice!r}; give every column its own name under "
-            f"text.names."
+            "text.names."
         )
     label = schema.label.column
     wanted = dict.fromkeys([*schema.columns, *([label] if schema.labelled else [])])
@@ -403,8 +400,7 @@ def check_names(schema: Schema, where: Part | str, names: list[str]) -> None:
     if extra and schema.undeclared == "refuse":
         raise InputError(
             f"{where}: column {extra[0]!r} is not declared ({len(extra)} such); declare it with "
-            f"kind: ignore, or set"
-            " undeclared: ignore."
+            "kind: ignore, or set undeclared: ignore."
         )
 
 
@@ -434,8 +430,7 @@ def _undecodable(part: Part, encoding: str) -> InputError:
             if number == 1 and line.startswith((b"\xff\xfe", b"\xfe\xff")):
                 return InputError(
                     f"{part} begins with the mark of byte order of UTF-16, not {encoding}; declare "
-                    f"text.encoding: "
-                    "utf-16."
+                    "text.encoding: utf-16."
                 )
             try:
                 line.decode(encoding)
@@ -443,8 +438,7 @@ def _undecodable(part: Part, encoding: str) -> InputError:
                 place = getattr(error, "start", 0)
                 return InputError(
                     f"{part}, line {number}: byte 0x{line[place]:02X} is not {encoding}; declare "
-                    f"text.encoding,"
-                    " for example latin-1 or cp1251."
+                    "text.encoding, for example latin-1 or cp1251."
                 )
     return InputError(
         f"{part}: not readable as {encoding}; declare text.encoding, for example latin-1 or cp1251."

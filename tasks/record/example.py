@@ -116,7 +116,7 @@ def fault(model: Mapping[str, bytes]) -> str:
     )
     if spread <= ROUNDING * size and same_label:
         return (
-            f"it gives every row the same score: "
+            "it gives every row the same score: "
             f"{'it orders nothing' if 'rank' in found else 'it tells nothing'}"
         )
     return ""

@@ -84,7 +84,7 @@ class Explanation:
         if reason := why_not(card):
             raise InputError(
                 f"Expected a linear model of a table to explain, got {reason}; choose another "
-                f"model."
+                "model."
             )
         label, kept = card["label"], card.get(KEY, {})
         scale, shift = 1.0, 0.0
@@ -241,8 +241,7 @@ def _notes(encoder: Encoder | MatrixEncoder, kept: Mapping[str, Any]) -> list[st
     if kept.get("noise"):
         band = (
             "Band: two standard deviations of the noise; it covers neither what clipping cost nor "
-            "who happened to be in "
-            "the data."
+            "who happened to be in the data."
         )
     else:
         why = kept.get("why", "the model is from before its noise was kept")

@@ -121,14 +121,13 @@ def run_named(home: Home, name: str) -> dict[str, Any]:
     if found:
         shown = ", ".join(row["run_id"][: SHORT + 4] for row in found[:3])
         raise InputError(
-            f"Expected one run, got {name!r}, with which {len(found)} begin: {shown}; "
-            f"write more of it."
+            f"Expected one run, got {name!r}, with which {len(found)} begin: {shown}; write more "
+            "of it."
         )
     if not known:
         raise InputError(
             f"Expected a run of {home.root}, got {name!r}, but it holds none; `dpflows train` "
-            f"makes one, "
-            "`dpflows runs --rebuild` lists those that MLflow knows."
+            "makes one, `dpflows runs --rebuild` lists those that MLflow knows."
         )
     raise unknown_name("run", name, [row["run_id"][:SHORT] for row in known])
 

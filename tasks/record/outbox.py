@@ -114,7 +114,7 @@ def words(home: Home) -> str:
     )
     return (
         f"{many} not in MLflow yet ({', '.join(found[:3])}): `dpflows recover` stores what was "
-        f"paid for"
+        "paid for"
     )
 
 

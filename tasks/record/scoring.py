@@ -143,8 +143,8 @@ class LinearScorer(PythonModel):
         """
         if query not in frame:
             raise InputError(
-                f"Expected the query of every document in column {query!r}; a rank is "
-                f"one within a query."
+                f"Expected the query of every document in column {query!r}; a rank is one within a "
+                "query."
             )
         codes, texts = unit_codes(frame[query], f"column {query!r}")
         names = np.array(texts, dtype=object)[codes]

@@ -50,21 +50,18 @@ PACKAGES = (
 # Limits that every statement names, unless what was asked for covers one of them.
 KNOWN_LIMITS = {
     "numbers": "The guarantee covers the released numbers; run time, memory use and the fact that "
-    "a run failed are not "
-    "covered.",
+    "a run failed are not covered.",
     "unit": "It holds for one unit as named: a person with several records is covered once for "
     "each.",
     "declared": "Bounds, levels, label values and the count n are taken as public because they are "
     "declared, not read.",
     "choice": "The hyper-parameters are taken as public; choosing them by looking at results on "
-    "the same records is "
-    "not covered.",
+    "the same records is not covered.",
 }
 
 WARM_START = (
     "The training began with the weights of an earlier, charged run. The epsilon here is that of "
-    "this run given those "
-    "weights; both together are covered by the guarantee of the ledger."
+    "this run given those weights; both together are covered by the guarantee of the ledger."
 )
 
 
@@ -72,18 +69,16 @@ WARM_START = (
 # choices cost.
 TRUST_MODEL = (
     "Central: the operator who trains sees the records and every internal number; the guarantee is "
-    "against everybody "
-    "who sees what is released, whatever else they know and with any computing power."
+    "against everybody who sees what is released, whatever else they know and with any computing "
+    "power."
 )
 COMPOSITION = (
     "The epsilon here is of this run alone. Runs on the same records add up; the ledger entry "
-    "holds the block totals "
-    "after this run and the data set's own limit."
+    "holds the block totals after this run and the data set's own limit."
 )
 TUNING = (
     "Choosing this run among others on the same records costs what all of them cost: a release "
-    "states that sum as its "
-    "own epsilon."
+    "states that sum as its own epsilon."
 )
 
 
@@ -221,7 +216,7 @@ def note_of(statement: Statement) -> str:
     return (
         f"Epsilon {promise.epsilon:.6g} at delta {promise.delta:g} for one {promise.unit}, "
         f"{promise.adjacency}, by {promise.accountant} ({promise.conversion}). Metrics named "
-        f"internal are exact numbers on records."
+        "internal are exact numbers on records."
     )
 
 
@@ -247,8 +242,8 @@ def unreleasable(planned: Planned, *, bounds: tuple[bool, str], fixed_noise: boo
         reasons.append(f"delta={target.delta:g} is not below 1/n={1 / planned.problem.n:.3g}")
     if fixed_noise:
         reasons.append(
-            "the noise came from a fixed seed (unsafe_fixed_noise_seed), so it can be "
-            "computed and removed"
+            "the noise came from a fixed seed (unsafe_fixed_noise_seed), so it can be computed and "
+            "removed"
         )
     if not bounds[0]:
         reasons.append(bounds[1])
@@ -311,7 +306,7 @@ def sensitivity_argument(planned: Planned, arguments: Sequence[str] = ()) -> str
     who = {"user": "user, all records together,", "session_labels": "session"}.get(unit, unit)
     stored = (
         f"With one {who} {NEIGHBOURS[planned.problem.adjacency]} a release moves by at most its "
-        f"stored sensitivity."
+        "stored sensitivity."
     )
     algorithm: Any = planned.algorithm
     parts = [stored]

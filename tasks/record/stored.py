@@ -44,12 +44,12 @@ def run_model(client: MlflowClient, run_id: str) -> str:
     except MlflowException:
         raise InputError(
             f"Expected a run of this store ({client.tracking_uri}), got {run_id!r}; `dpflows ui` "
-            f"lists them."
+            "lists them."
         ) from None
     if MODEL_TAG not in tags:
         raise InputError(
-            f"Expected a run with a model, got {run_id!r}, which stored none; choose "
-            f"a finished training."
+            f"Expected a run with a model, got {run_id!r}, which stored none; choose a finished "
+            "training."
         )
     return tags[MODEL_TAG]
 
@@ -93,7 +93,7 @@ def finished_runs(client: MlflowClient, dataset: str, most: int = 100) -> list[t
         return []
     wanted = (
         f"attributes.status = 'FINISHED' and tags.`dpflows.data` = '{dataset}' and tags.`{MODEL}` "
-        f"!= ''"
+        "!= ''"
     )
     ids = [experiment.experiment_id for experiment in experiments]
     found = client.search_runs(
@@ -114,8 +114,8 @@ def read_stored(client: MlflowClient, run_id: str, ledger: Ledger) -> Stored:
     tags = client.get_run(run_id).data.tags
     if MODEL not in tags or "dpflows.ledger_entry" not in tags:
         raise InputError(
-            f"Expected a run with a model and a ledger entry, got {run_id!r}; choose "
-            f"a finished training."
+            f"Expected a run with a model and a ledger entry, got {run_id!r}; choose a finished "
+            "training."
         )
     folder = model_folder(client, tags[MODEL])
     try:
@@ -123,13 +123,13 @@ def read_stored(client: MlflowClient, run_id: str, ledger: Ledger) -> Stored:
         digest = file_hash(folder / "weights.npz")
         if known["state"] != "committed" or known["hashes"].get("weights") != digest:
             raise InputError(
-                f"Expected the weights of run {run_id!r} as its ledger entry holds "
-                f"them, got other ones."
+                f"Expected the weights of run {run_id!r} as its ledger entry holds them, got other "
+                "ones."
             )
         if known["hashes"].get("encoder") not in (None, file_hash(folder / "encoder.json")):
             raise InputError(
-                f"Expected the encoder of run {run_id!r} as its ledger entry holds "
-                f"it, got another one."
+                f"Expected the encoder of run {run_id!r} as its ledger entry holds it, got another "
+                "one."
             )
         with np.load(folder / "weights.npz", allow_pickle=False) as arrays:
             weights = np.asarray(arrays["weights"], dtype=np.float64)
@@ -182,8 +182,8 @@ def start_without_price(start: Sequence[float] | None, dataset: str, ledger: Led
     ):
         return []
     return [
-        "start: these weights belong to no committed ledger entry of the data set, so their "
-        "price is unknown"
+        "start: these weights belong to no committed ledger entry of the data set, so their price "
+        "is unknown"
     ]
 
 
@@ -219,8 +219,8 @@ def _frame(rows: Any, names: list[str]) -> pd.DataFrame:
     if isinstance(rows, pd.DataFrame):
         if missing := [name for name in names if name not in rows]:
             raise InputError(
-                f"Expected the columns {', '.join(names)}, got none for "
-                f"{', '.join(missing)}; add them."
+                f"Expected the columns {', '.join(names)}, got none for {', '.join(missing)}; add "
+                "them."
             )
         return rows[names]
     table = np.asarray(rows)

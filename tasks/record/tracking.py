@@ -57,8 +57,8 @@ def ensure_experiment(client: MlflowClient, home: Home, name: str) -> str:
     if found is not None:
         if found.lifecycle_stage != "active":
             raise InputError(
-                f"Expected an active experiment, got {name!r}, which was deleted; "
-                "restore it or take another tracking.experiment."
+                f"Expected an active experiment, got {name!r}, which was deleted; restore it or "
+                "take another tracking.experiment."
             )
         return str(found.experiment_id)
     database = client.tracking_uri.startswith(DATABASES)

@@ -44,10 +44,9 @@ def plain_words(statement: Statement) -> str:
         else "an unlimited factor, in practice"
     )
     return (
-        f"Whoever sees what is released can hardly tell whether it came from one or the other of "
+        "Whoever sees what is released can hardly tell whether it came from one or the other of "
         f"{neighbours(promise)}: the odds of any conclusion about one {promise.unit} change by at "
-        f"most "
-        f"{odds} (epsilon = {promise.epsilon:.6g}), except with probability delta = "
+        f"most {odds} (epsilon = {promise.epsilon:.6g}), except with probability delta = "
         f"{promise.delta:g}."
     )
 
@@ -59,14 +58,12 @@ def two_epsilons(epsilon: float, delta: float, accountant: str, curve: float) ->
     if curve <= epsilon * 1.001:
         return (
             f"The promise, epsilon = {epsilon:.6g} at delta = {delta:g}, follows from what the "
-            f"ledger charges."
+            "ledger charges."
         )
     return (
         f"The promise is epsilon = {epsilon:.6g} at delta = {delta:g} (accountant {accountant}); "
-        f"the ledger charges "
-        f"the Rényi curve of the same releases, which alone would state {curve:.6g}: the looser "
-        f"bound, in which all "
-        "kinds of runs add up."
+        "the ledger charges the Rényi curve of the same releases, which alone would state "
+        f"{curve:.6g}: the looser bound, in which all kinds of runs add up."
     )
 
 
@@ -408,17 +405,14 @@ def in_words(promise: Guarantee) -> str:
         detection(promise.epsilon, promise.delta),
     )
     text = (
-        f"Take an attacker who sees all that this run releases, knows every other record, and has "
-        f"any computing power. "
-        f"The model was trained on one of two versions of the data, {pair}, chosen by the toss of "
-        f"a coin. The attacker "
-        f"names the right version with probability at most {percent_in_words(guess)}; without "
-        f"looking it would be "
-        f"50 %. At a false alarm rate of {percent_in_words(FALSE_ALARM)} the attacker tells in at "
-        f"most "
-        f"{percent_in_words(found)} of the cases "
-        f"{claim}. In numbers: epsilon = {promise.epsilon:.6g} and delta = {promise.delta:g} for "
-        f"{unit_words(promise)}, under {promise.adjacency}."
+        "Take an attacker who sees all that this run releases, knows every other record, and has "
+        f"any computing power. The model was trained on one of two versions of the data, {pair}, "
+        "chosen by the toss of a coin. The attacker names the right version with probability at "
+        f"most {percent_in_words(guess)}; without looking it would be 50 %. At a false alarm rate "
+        f"of {percent_in_words(FALSE_ALARM)} the attacker tells in at most "
+        f"{percent_in_words(found)} of the cases {claim}. In numbers: epsilon = "
+        f"{promise.epsilon:.6g} and delta = {promise.delta:g} for {unit_words(promise)}, under "
+        f"{promise.adjacency}."
     )
     if guess >= NEARLY_SURE:
         text += " An epsilon this large promises next to nothing against such an attacker."

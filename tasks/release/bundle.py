@@ -88,13 +88,12 @@ def require_place(folder: Path, name: str, version: str | None = None) -> Path:
         if held is None:
             raise InputError(
                 f"Expected a new or empty folder for the bundle, got {folder} with other files; "
-                f"name another."
+                "name another."
             )
         if held.name != name or version not in (None, held.version):
             raise InputError(
                 f"Expected a new or empty folder for the bundle, got {folder}, which holds "
-                f"{held.name}@{held.version}; "
-                "name another."
+                f"{held.name}@{held.version}; name another."
             )
     return folder
 
@@ -192,8 +191,7 @@ def _folder(root: Path) -> Bundle:
     if not _looks_like_one(root):
         raise InputError(
             f"Expected a bundle (a folder, or a zip of it), got the folder {str(root)!r}, which "
-            f"has no {MANIFEST}; name"
-            " the folder that `dpflows release` wrote."
+            f"has no {MANIFEST}; name the folder that `dpflows release` wrote."
         )
     found = list(islice(root.rglob("*"), 2 * MOST_FILES + 1))
     # files and their folders; not to walk a disk for an answer that is known

@@ -117,15 +117,14 @@ def read_front(folder: Path, name: str, trusted: Sequence[str] | None) -> Front 
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise VerificationFailed(
             f"Expected {path} as the gate signed it, got {type(error).__name__}; restore it, or "
-            f"release to another "
-            "name."
+            "release to another name."
         ) from None
     known = trusted is None or any(same_key(one, signer) for one in trusted)
     if front.name != name or not known:
         raise VerificationFailed(
             f"Expected {path} of {name!r} signed by a trusted key, got {front.name!r} by "
-            f"{signer[:16]}...; restore it, "
-            "or list the key in trusted_keys of conf/release.yaml if it is an old one of yours."
+            f"{signer[:16]}...; restore it, or list the key in trusted_keys of conf/release.yaml "
+            "if it is an old one of yours."
         )
     return front
 
@@ -154,14 +153,13 @@ def released(
     except InputError as error:
         raise VerificationFailed(
             f"Expected the bundle of {name}@{version} at {place}, which is what is believed of it: "
-            f"{error} Restore it, "
-            "or release to another name."
+            f"{error} Restore it, or release to another name."
         ) from None
     if not report.ok or report.manifest is None:
         raise VerificationFailed(
             f"Expected the bundle of {name}@{version} at {place} to verify, got "
-            f"{', '.join(sorted(report.names))}: "
-            f"{report.problems[0][1]}; restore it, or release to another name."
+            f"{', '.join(sorted(report.names))}: {report.problems[0][1]}; restore it, or release "
+            "to another name."
         )
     return Released(report.manifest, found, place)
 
@@ -214,8 +212,7 @@ def in_front(
     if shown is not None and found.manifest.serial is not None:
         raise VerificationFailed(
             f"Expected {folder / FILE}, which the release of {name}@{version} wrote, got none: it "
-            f"was removed; restore "
-            "it, or release to another name."
+            "was removed; restore it, or release to another name."
         )
     return None, found
 

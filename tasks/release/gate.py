@@ -113,7 +113,7 @@ def _too_dear(policy: Policy, epsilon: float, delta: float) -> list[str]:
     if not epsilon <= policy.max_epsilon:
         reasons.append(
             f"epsilon of the release with its search is {epsilon:.4f} > {policy.max_epsilon} that "
-            f"the policy allows"
+            "the policy allows"
         )
     if policy.max_delta is not None and not delta <= policy.max_delta:
         reasons.append(f"delta {delta:g} > {policy.max_delta:g} that the policy allows")
@@ -140,7 +140,7 @@ def _weak(one: Candidate) -> str:
         return ""
     return (
         f"its delta {one.delta:g} is not below 1/n = {1 / one.n:g}: that much lets a record out as "
-        f"it is"
+        "it is"
     )
 
 
@@ -178,7 +178,7 @@ def _misses(one: Candidate, policy: Policy) -> str:
     if value is None or not isfinite(value):
         return (
             f"it has no released metric {policy.metric!r}: noisy and charged (evaluate.release), "
-            f"or on public data"
+            "or on public data"
         )
     if policy.min_value is not None and value < policy.min_value - ROUNDING:
         return f"{policy.metric} {value:.4f} < {policy.min_value:g} that the policy asks for"
@@ -199,15 +199,14 @@ def _gain(best: Candidate, champion: Champion | None, policy: Policy) -> list[st
             return []
         return [
             f"version {champion.version} has no {policy.metric}, so no gain of {policy.min_gain:g} "
-            f"over it can be "
-            "shown; release with min_gain: 0"
+            "over it can be shown; release with min_gain: 0"
         ]
     gain = direction(policy.metric) * (best.metrics[policy.metric] - before)
     if gain >= policy.min_gain - ROUNDING:
         return []
     return [
-        f"{best.name} gains {gain:.4f} in {policy.metric} over version {champion.version}, "
-        f"less than {policy.min_gain:g} that the policy asks for"
+        f"{best.name} gains {gain:.4f} in {policy.metric} over version {champion.version}, less "
+        f"than {policy.min_gain:g} that the policy asks for"
     ]
 
 

@@ -49,7 +49,7 @@ def load_key(path: Path | None, ask: Callable[[], str] | None = None) -> Ed25519
         raise
     except (OSError, ValueError, TypeError, UnsupportedAlgorithm):
         raise InputError(
-            f"Expected an Ed25519 private key as PEM, with its passphrase where it has one, in "
+            "Expected an Ed25519 private key as PEM, with its passphrase where it has one, in "
             f"{where}, got none; {HOW}."
         ) from None
     if not isinstance(key, Ed25519PrivateKey):
@@ -81,7 +81,7 @@ def new_key(path: Path, passphrase: str = "") -> Ed25519PrivateKey:
     except FileExistsError:
         raise InputError(
             f"Expected a new file for the key, got {str(path)!r}, which exists; name another: a "
-            f"key that signed something is needed for ever."
+            "key that signed something is needed for ever."
         ) from None
     except OSError as error:
         raise InputError(
@@ -169,7 +169,6 @@ def same_key(expected: str, found: str, where: str = "--key") -> bool:
     if len(digits) < SHORTEST_FINGERPRINT or set(digits) - set("0123456789abcdef"):
         raise InputError(
             f"Expected at least {SHORTEST_FINGERPRINT} hex digits of a fingerprint for {where}, "
-            f"got {expected!r}; "
-            "`dpflows release` prints it."
+            f"got {expected!r}; `dpflows release` prints it."
         )
     return found.startswith(digits)

@@ -166,10 +166,8 @@ def make_card(
         "",
         f"A {kind_of(model)} model ({model['loss']} loss) that {purpose(label)} of tables like "
         f"{statement.data.name!r} from {len(model['features'])} encoded features. Use it for rows "
-        f"whose columns follow "
-        "the declared schema in `model/encoder.json`; other values are refused. It was not made "
-        "for decisions about "
-        "single persons without review.",
+        "whose columns follow the declared schema in `model/encoder.json`; other values are "
+        "refused. It was not made for decisions about single persons without review.",
         "",
         "## Use",
         "",
@@ -189,19 +187,17 @@ def make_card(
         promise_and_charge(statement),
         "",
         f"The release as a whole, with {price.trials} charged "
-        f"run{'s' if price.trials != 1 else ''} that it was "
-        f"chosen from and its noisy metrics: epsilon = {price.epsilon:.6g}, delta = "
-        f"{price.delta:g} for one "
-        f"{price.unit} under {price.adjacency} ({price.conversion}). The whole statement is in "
-        f"`privacy/statement.md`, and how it stands to the points of NIST SP 800-226 in "
+        f"run{'s' if price.trials != 1 else ''} that it was chosen from and its noisy metrics: "
+        f"epsilon = {price.epsilon:.6g}, delta = {price.delta:g} for one {price.unit} under "
+        f"{price.adjacency} ({price.conversion}). The whole statement is in "
+        "`privacy/statement.md`, and how it stands to the points of NIST SP 800-226 in "
         "`privacy/evaluation.md`.",
         "",
         "## Data",
         "",
         f"{statement.data.name}: public n = {statement.data.public_n} ({statement.data.n_kind}), "
         f"{columns_of(statement, model)} encoded columns. {statement.data.bounds}. No number "
-        f"computed on the records "
-        "stands here unless it passed a charged mechanism.",
+        "computed on the records stands here unless it passed a charged mechanism.",
         "",
         "## Released metrics",
         "",
@@ -250,8 +246,7 @@ def _metric_lines(metrics: Sequence[ReleasedMetric]) -> list[str]:
         return []
     rows = [
         f"| {one.name} | {one.value:.4f} | "
-        f"{'none' if one.standard_error is None else f'{one.standard_error:.2g}'} "
-        f"| {one.source} |"
+        f"{'none' if one.standard_error is None else f'{one.standard_error:.2g}'} | {one.source} |"
         for one in metrics
     ]
     return ["| metric | value | standard error of its noise | source |", "|---|---|---|---|", *rows]

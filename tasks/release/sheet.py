@@ -62,8 +62,8 @@ def points(
                 f"epsilon = {promise.epsilon:.6g}, delta = {promise.delta:g}, for this training.",
                 plain_words(statement),
                 promise_and_charge(statement),
-                f"The whole release, with {price.trials} charged run"
-                f"{'' if price.trials == 1 else 's'} that it was chosen from and its noisy "
+                f"The whole release, with {price.trials} charged "
+                f"run{'' if price.trials == 1 else 's'} that it was chosen from and its noisy "
                 f"metrics: epsilon = {price.epsilon:.6g}, delta = {price.delta:g}.",
             ],
         ),
@@ -100,7 +100,7 @@ def points(
                 + (f": {training.reason}." if training.reason else ", as configured."),
                 statement.tuning,
                 f"The release is priced with every charged run of its search ({price.scope}); what "
-                f"was tried outside the ledger is not seen.",
+                "was tried outside the ledger is not seen.",
             ],
         ),
         ("Trust model", [statement.trust_model]),
@@ -150,16 +150,16 @@ def officer_paragraph(statement: Statement, price: Price) -> str:
     unit = statement.guarantee.unit
     return (
         f"The model was trained with differential privacy. For every {unit} among the training "
-        f"data, anything that can be extracted from the model, by whatever means and with whatever "
+        "data, anything that can be extracted from the model, by whatever means and with whatever "
         f"other knowledge, would have come out nearly as likely had this {unit} been "
         f"{'another' if 'replace' in str(statement.guarantee.adjacency) else 'left out'}: odds "
         f"change by at most e^{price.epsilon:.3g}, but for a chance of {price.delta:g}. This is "
-        f"evidence for the test of Opinion 28/2024 of the European Data Protection Board, that "
-        f"data of the people a model was trained on cannot be obtained from it with more than "
-        f"insignificant likelihood; how much epsilon supports that is a judgement. It covers what "
+        "evidence for the test of Opinion 28/2024 of the European Data Protection Board, that "
+        "data of the people a model was trained on cannot be obtained from it with more than "
+        "insignificant likelihood; how much epsilon supports that is a judgement. It covers what "
         f"is released, for one {unit}: not the training data themselves, which stay personal data "
-        f"where they are kept, not numbers marked internal, and not what the model says about a "
-        f"person whose values are put into it."
+        "where they are kept, not numbers marked internal, and not what the model says about a "
+        "person whose values are put into it."
     )
 
 

@@ -95,10 +95,8 @@ def require_chain(ledger: Ledger, where: str, stated: Position | None) -> None:
     if found != stated.head:
         raise VerificationFailed(
             f"Expected record {stated.seq} of {ledger.store.shown} to be {stated.head[:16]}..., "
-            f"the head that {where} "
-            f"states, got {'none' if found is None else f'{found[:16]}...'}: records were removed "
-            f"or rewritten, or it "
-            "is another ledger; restore the newest copy."
+            f"the head that {where} states, got {'none' if found is None else f'{found[:16]}...'}: "
+            "records were removed or rewritten, or it is another ledger; restore the newest copy."
         )
 
 
@@ -117,8 +115,7 @@ def require_head(ledger: Ledger, head: str | None) -> None:
     if report.head_found_at is None:
         raise VerificationFailed(
             f"Expected the head {digits[:16]}... in {ledger.store.shown}, got a chain without it: "
-            f"records were removed "
-            "or rewritten, or it is another ledger; restore the newest copy."
+            "records were removed or rewritten, or it is another ledger; restore the newest copy."
         )
 
 

@@ -163,8 +163,8 @@ def verify_files(
         ),
         (
             _price,
-            "epsilon was computed again from the mechanisms, for the run and for the release "
-            "with its search",
+            "epsilon was computed again from the mechanisms, for the run and for the release with "
+            "its search",
         ),
         (
             _model,
@@ -249,8 +249,8 @@ def _signature(
             (
                 "signer_unknown",
                 f"it was signed by {short}, and no key is trusted here: name it with --key, in "
-                f"trusted_keys of"
-                " conf/release.yaml or in DPFLOWS_TRUSTED_KEYS, or take --any-signer",
+                "trusted_keys of conf/release.yaml or in DPFLOWS_TRUSTED_KEYS, or take "
+                "--any-signer",
             )
         )
     return False

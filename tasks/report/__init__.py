@@ -106,8 +106,8 @@ def latest_run(client: MlflowClient) -> str:
     )
     if not found:
         raise InputError(
-            f"Expected a finished training in {client.tracking_uri}, got none; "
-            f"`dpflows train` makes one."
+            f"Expected a finished training in {client.tracking_uri}, got none; `dpflows train` "
+            "makes one."
         )
     return str(found[0].info.run_id)
 

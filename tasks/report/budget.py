@@ -172,8 +172,8 @@ def heat_map(ledger: LedgerReader, name: str) -> str:
     cells = "".join(
         f'<rect x="{wide * k}" y="{high * i}" width="{wide}" height="{high - 2}" '
         f'fill-opacity="{0.05 + 0.95 * min(1.0, max(0.0, float(share))) ** 0.5:.3f}">'
-        f"<title>{escape(blocks[i])}: {100 * float(share):.1f} % on {times[k]:%Y-%m-%d}</title>"
-        "</rect>"
+        f"<title>{escape(blocks[i])}: {100 * float(share):.1f} % on "
+        f"{times[k]:%Y-%m-%d}</title></rect>"
         for i, row in enumerate(shares)
         for k, share in enumerate(row)
     )

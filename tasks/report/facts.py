@@ -179,15 +179,14 @@ def read_facts(
     if not path.is_file():
         raise InputError(
             f"Expected a run with a privacy statement, got {run_id!r}, which has none; choose a "
-            f"finished training."
+            "finished training."
         )
     try:
         statement = Statement.model_validate_json(path.read_text(encoding="utf-8"))
     except ValueError:
         raise InputError(
             f"Expected a privacy statement that this version reads, got another in run {run_id!r}; "
-            f"`dpflows audit` "
-            "says what is wrong."
+            "`dpflows audit` says what is wrong."
         ) from None
     pictures = {
         found.relative_to(folder).as_posix(): found.read_bytes()

@@ -121,8 +121,7 @@ def epsilon_figure(statement: Statement) -> Picture | None:
     )
     description = (
         f"Epsilon against delta. The Rényi curve rises {ends}; stated is epsilon = "
-        f"{promise.epsilon:.4g} at delta = "
-        f"{promise.delta:g} by {promise.accountant}."
+        f"{promise.epsilon:.4g} at delta = {promise.delta:g} by {promise.accountant}."
     )
     return picture(figure, description, "The same releases at other values of delta.")
 
@@ -143,8 +142,7 @@ def trace_figure(trace: Sequence[Mapping[str, float]], key: str, delta: float) -
     at = f" at delta = {delta:g}" if key == "spent_epsilon" else ""
     description = (
         f"{name[0].upper()}{name[1:]}{at} over {int(x[-1])} releases: {y[0]:.4g} at the first "
-        f"shown, {y[-1]:.4g} at "
-        f"the last, between {min(y):.4g} and {max(y):.4g}."
+        f"shown, {y[-1]:.4g} at the last, between {min(y):.4g} and {max(y):.4g}."
     )
     caption = f"{name[0].upper()}{name[1:]}{at}, release after release."
     return picture(figure, description, caption)
@@ -186,8 +184,7 @@ def share_figure(share: Share) -> Picture:
     )
     description = (
         f"The budget of {_where(share)} as a bar: {100 * share.before:.3g} % charged before this "
-        f"run, "
-        f"{100 * share.own:.3g} % by this run, {100 * share.after:.3g} % since, "
+        f"run, {100 * share.own:.3g} % by this run, {100 * share.after:.3g} % since, "
         f"{100 * share.left:.3g} % left."
     )
     return picture(figure, description, f"Budget of {_where(share)}, by the ledger.")
@@ -213,8 +210,7 @@ def history_figure(share: Share) -> Picture | None:
     panel.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(0.0, 0.9))
     description = (
         f"Budget of {_where(share)} spent after each of {len(totals)} charged entries, from "
-        f"{share.steps[0].at[:10]} "
-        f"to {share.steps[-1].at[:10]}: {totals[-1]:.3g} % in the end."
+        f"{share.steps[0].at[:10]} to {share.steps[-1].at[:10]}: {totals[-1]:.3g} % in the end."
     )
     return picture(figure, description, "The budget over time; the dashed line is the whole of it.")
 
@@ -286,8 +282,7 @@ def metrics_figure(rows: Sequence[Row]) -> Picture:
         markerscale=0.6,
     )
     described = "; ".join(
-        f"{row.title} "
-        f"{row.value:.4g}"
+        f"{row.title} {row.value:.4g}"
         + "".join(f", {name} {value:.4g}" for name, value in row.baselines.items())
         for row in rows
     )
@@ -360,21 +355,18 @@ def _canaries(numbers: dict[str, float]) -> str:
     )
     return (
         f"{numbers['count']:.0f} canaries in this run: {numbers['right']:.0f} of "
-        f"{numbers['guesses']:.0f} guesses "
-        f"about them were right, so epsilon is at least {numbers['epsilon_lower_bound']:.3g}{also} "
-        f"(95 % confidence), "
-        f"beside a claim of {numbers['claimed_epsilon']:.4g}. The guesses {verdict}."
+        f"{numbers['guesses']:.0f} guesses about them were right, so epsilon is at least "
+        f"{numbers['epsilon_lower_bound']:.3g}{also} (95 % confidence), beside a claim of "
+        f"{numbers['claimed_epsilon']:.4g}. The guesses {verdict}."
     )
 
 
 def _fits(numbers: dict[str, float]) -> str:
     return (
         f"2 x {numbers['fits']:.0f} fits of this algorithm on synthetic neighbours: epsilon is at "
-        f"least "
-        f"{numbers['lower_bound_any_mechanism']:.3g}, "
-        f"{numbers['lower_bound_gaussian_outputs']:.3g} for Gaussian "
-        f"outputs (95 % confidence), at noise for a claim of {numbers['claimed_here']:.4g}, where "
-        f"an attack shows most."
+        f"least {numbers['lower_bound_any_mechanism']:.3g}, "
+        f"{numbers['lower_bound_gaussian_outputs']:.3g} for Gaussian outputs (95 % confidence), at "
+        f"noise for a claim of {numbers['claimed_here']:.4g}, where an attack shows most."
     )
 
 
@@ -400,8 +392,8 @@ def history(ledger: LedgerReader, name: str) -> History:
     dataset = ledger.dataset(name)
     if not dataset.limited:
         raise InputError(
-            f"Expected a data set with a limit, got {name!r}, which is public; it has "
-            f"no budget to draw."
+            f"Expected a data set with a limit, got {name!r}, which is public; it has no budget to "
+            "draw."
         )
     totals, records = schema.balances, schema.records
     joined = totals.join(records, totals.c.seq == records.c.seq)

@@ -110,9 +110,8 @@ MOST_NOTED = 3
 
 WARNING = (
     "Internal: this page shows exact numbers computed on private records, which no epsilon covers. "
-    "It is for the "
-    "operator of the training. What may leave is the privacy statement, and what `dpflows release` "
-    "writes."
+    "It is for the operator of the training. What may leave is the privacy statement, and what "
+    "`dpflows release` writes."
 )
 PUBLIC = "The data set is declared public, so the exact numbers on this page are no secret."
 
@@ -171,9 +170,9 @@ def _promise(facts: Facts) -> Iterator[str]:
     yield html.paragraph(s.composition)
     if facts.noisy and facts.noisy.get("values"):
         yield html.paragraph(
-            f"The noisy metric below is a release of its own: it adds epsilon "
-            f"{facts.noisy['epsilon']:g} for one "
-            f"{promise.unit} of the {facts.noisy['records']}, which the figures here leave out."
+            "The noisy metric below is a release of its own: it adds epsilon "
+            f"{facts.noisy['epsilon']:g} for one {promise.unit} of the {facts.noisy['records']}, "
+            "which the figures here leave out."
         )
     for reason in s.reasons:
         yield html.paragraph(f"This run must not be released: {reason}.", "internal")
@@ -213,7 +212,7 @@ def _budget(facts: Facts) -> Iterator[str]:
     elif not share.limited:
         yield html.paragraph(
             f"The ledger records every run on {share.dataset!r} and limits none: the data set is "
-            f"declared public."
+            "declared public."
         )
     else:
         yield html.paragraph(f"{share.dataset}: {share.guarantee}.")
@@ -299,14 +298,13 @@ def _spread_words(facts: Facts) -> str:
     if not count:
         return (
             "One draw of the noise has no spread: another run of the same configuration would give "
-            "other numbers. "
-            "Train it again to see by how much; this page then shows mean and standard deviation."
+            "other numbers. Train it again to see by how much; this page then shows mean and "
+            "standard deviation."
         )
     others = "another finished run" if count == 1 else f"{count} other finished runs"
     return (
         f"Mean and spread are over this run and {others} of the same configuration; only the noise "
-        f"differs. Each of "
-        "them was charged."
+        "differs. Each of them was charged."
     )
 
 
@@ -331,7 +329,7 @@ def _groups(facts: Facts) -> Iterator[str]:
     ]
     caption = (
         f"{name.capitalize()} in groups of at least {table['least']} records; smaller ones are put "
-        f"together"
+        "together"
     )
     yield html.grid(caption, (str(table["column"]), "records", name), lines)
     yield from _beside(figures.subgroup_figure(table))

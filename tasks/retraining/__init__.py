@@ -173,8 +173,7 @@ def check_retraining(config: RetrainConfig, where: str = "configuration") -> Non
     if config.champion.data is None and config.champion.model is not None:
         raise InputError(
             f"{where}: Expected champion.data with champion.model={config.champion.model!r}, got "
-            f"none; name a data "
-            "schema with `public: true`, or leave both out."
+            "none; name a data schema with `public: true`, or leave both out."
         )
     tune = config.training.tune
     grid = ENCODED if tune is not None and encodings_of(grid_of(tune)) else ABSENT
@@ -182,8 +181,7 @@ def check_retraining(config: RetrainConfig, where: str = "configuration") -> Non
     if config.warm_start == "released" and config.champion.model is None:
         raise InputError(
             f"{where}: Expected champion.model with warm_start='released', got none; name the "
-            f"registered model, or "
-            "use warm_start: previous."
+            "registered model, or use warm_start: previous."
         )
 
 
@@ -195,5 +193,5 @@ def _check_rows(config: RetrainConfig, where: str) -> None:
         raise InputError(
             f"{where}: Expected no training.{key} in a retraining, whose window says it, got "
             f"{data.period or list(data.blocks or ())!r}; leave it out, or set window.last=null "
-            f"for fixed blocks."
+            "for fixed blocks."
         )

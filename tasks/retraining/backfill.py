@@ -94,7 +94,7 @@ def periods(first: str, last: str | None, every: str, now: datetime) -> list[tup
     if until.date() > end.date():
         raise InputError(
             f"Expected --from before --to, got {first!r} and {last or newest!r}; give the older "
-            f"period first."
+            "period first."
         )
     found: list[tuple[str, datetime]] = []
     while until.date() <= end.date():
@@ -129,9 +129,8 @@ def rehearse(config: RetrainConfig, first: str, last: str | None, ledger: Ledger
             except BudgetExceeded as error:
                 raise BudgetExceeded(
                     f"Backfill {wanted[0][0]} to {wanted[-1][0]}: the budget does not hold for "
-                    f"{period}, with "
-                    f"{len([one for one in found if not one.idle])} runs before it; nothing was "
-                    f"trained. {error}",
+                    f"{period}, with {len([one for one in found if not one.idle])} runs before it; "
+                    f"nothing was trained. {error}",
                     asked=error.asked,
                     left=error.left,
                 ) from None

@@ -51,16 +51,15 @@ def require_public(section: ChampionSection, trained: Schema) -> Schema | None:
     if not schema.public.public:
         raise InputError(
             f"Expected a public data set for champion.data, got {schema.name!r}, which is private: "
-            f"an exact score on "
-            "it would cost budget. Declare `public: {public: true}` if its rows are published, or "
-            "leave it out."
+            "an exact score on it would cost budget. Declare `public: {public: true}` if its "
+            "rows are published, or leave it out."
         )
     for facts in (declared(trained), declared(schema) | {"bounds": DECLARED}):
         check_facts(facts | {"champion.data": section.data})
     if schema.columns.keys() < {name for name, column in trained.columns.items() if column.feature}:
         raise InputError(
             f"Expected the columns of {trained.name!r} in champion.data={schema.name!r}, which "
-            f"lacks some."
+            "lacks some."
         )
     return schema
 
@@ -136,8 +135,7 @@ def _weights(client: MlflowClient, version: Any, encoder: str, ledger: Ledger) -
     if found.encoder != encoder:
         raise InputError(
             f"Expected a champion with the columns of this training, got version {version.version} "
-            f"of "
-            f"{version.name!r} with others; name another champion.model."
+            f"of {version.name!r} with others; name another champion.model."
         )
     return found.weights
 

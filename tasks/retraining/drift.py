@@ -75,8 +75,7 @@ def require_drift(epsilon: float | None, schema: Schema) -> None:
     if not schema.columns:
         raise InputError(
             f"Expected a table with declared columns for drift.epsilon, got {schema.name!r}, a "
-            f"file of numbers; leave "
-            "drift.epsilon out."
+            "file of numbers; leave drift.epsilon out."
         )
 
 

@@ -50,7 +50,7 @@ def utc(text: str) -> datetime:
     except ValueError:
         raise InputError(
             f"Expected a time like 2026-01-12T03:00, got --at {text!r}; it is read as UTC without "
-            f"an offset."
+            "an offset."
         ) from None
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
@@ -103,14 +103,13 @@ def require_division(blocks: Blocks, every: str, last: str | None, name: str) ->
     if blocks.by not in FORMS:
         raise InputError(
             f"Expected blocks by date for window.last={last!r}, got {name!r} divided by "
-            f"{blocks.words()}; set "
-            "window.last=null to read all of it, or declare `block` in its schema."
+            f"{blocks.words()}; set window.last=null to read all of it, or declare `block` in its "
+            "schema."
         )
     if blocks.by != every:
         raise InputError(
             f"Expected schedule.every={blocks.by!r}, the division of {name!r}, got {every!r}; one "
-            f"block is added in "
-            "each period."
+            "block is added in each period."
         )
 
 
@@ -132,8 +131,7 @@ def due(
     if scheduled > now + timedelta(minutes=5):
         raise InputError(
             f"Expected a scheduled time that has come, got {scheduled.isoformat()} at "
-            f"{now.isoformat()}; a period is "
-            "trained when it is complete."
+            f"{now.isoformat()}; a period is trained when it is complete."
         )
     late, note = now - scheduled, ""
     period, until = complete(scheduled, schedule.every)
@@ -159,15 +157,14 @@ def _state(ledger: LedgerReader, name: str, period: str, failed: str) -> str:
     if state == "committed":
         return (
             f"period {period} of {name!r} is trained already: nothing was done and nothing was "
-            f"spent"
+            "spent"
         )
     if state == "reserved":
         return f"period {period} of {name!r} is being trained by another process: nothing was done"
     if state == "forfeited" and failed == "skip":
         return (
             f"period {period} of {name!r} was charged by a run that gave no result: nothing was "
-            f"done; "
-            "--set schedule.failed=run_again trains it, which is a second charge"
+            "done; --set schedule.failed=run_again trains it, which is a second charge"
         )
     return ""
 
@@ -191,9 +188,8 @@ def _since(names: tuple[str, ...], division: Blocks, since: str, period: str) ->
     found = tuple(name for name in names if name >= division.check_block(since))
     if not found:
         raise InputError(
-            f"Expected a window with blocks from window.since={since!r} on, got one "
-            f"that ends {period}; "
-            "nothing was spent."
+            f"Expected a window with blocks from window.since={since!r} on, got one that ends "
+            f"{period}; nothing was spent."
         )
     return found
 
@@ -217,9 +213,8 @@ def choose(
         if window.since is not None:
             raise InputError(
                 f"Expected window.last with window.since={window.since!r}, got none: without a "
-                f"window, which needs "
-                "blocks by date, data.blocks are read as they are; set window.last, or leave "
-                "window.since out."
+                "window, which needs blocks by date, data.blocks are read as they are; set "
+                "window.last, or leave window.since out."
             )
         return Reading(_with(config, config.data.blocks, period), config.data.blocks or (), ())
     names = division.window(window.last, until)
@@ -350,8 +345,7 @@ def _words(dataset: str, holder: dict[str, Any]) -> str:
     owner = holder["owner"]
     return (
         f"Expected no other retraining of {dataset!r}, got process {owner['pid']} on "
-        f"{owner['host']}, which holds its "
-        f"lock since {holder['since']}; nothing was spent. Wait for it (schedule.wait_minutes); "
-        f"where that machine is "
-        "gone for good, use `dpflows retrain --unlock`."
+        f"{owner['host']}, which holds its lock since {holder['since']}; nothing was spent. Wait "
+        "for it (schedule.wait_minutes); where that machine is gone for good, use `dpflows "
+        "retrain --unlock`."
     )

@@ -75,8 +75,8 @@ def _read_levels(values: dict[str, Any], folder: Path) -> None:
         if file is None:
             raise InputError(
                 f"Expected the file of levels of column {name!r} at levels_file={place!r}, which "
-                f"does not exist; "
-                "correct the path, or name the folder that holds it in DPFLOWS_DATA."
+                "does not exist; correct the path, or name the folder that holds it in "
+                "DPFLOWS_DATA."
             )
         lines = csv.reader(read_text(file).removeprefix("\ufeff").splitlines())
         levels = [row[0].strip() for row in lines if row and row[0].strip()]
@@ -142,8 +142,8 @@ def _locate(name: str) -> Path:
     if name.endswith((".yaml", ".yml")):
         if not isfile(name):  # noqa: PTH113  (False for too long a name, where Path raises)
             raise InputError(
-                f"Expected a schema file at data.name={name!r}, which does not exist; "
-                f"correct the path."
+                f"Expected a schema file at data.name={name!r}, which does not exist; correct the "
+                "path."
             )
         return Path(name)
     for folder in (Path("conf") / "data", CONF / "data"):
@@ -152,8 +152,7 @@ def _locate(name: str) -> Path:
     known = unknown_name("data set", name, known_schemas())
     raise UnknownName(
         f"{known} To make one: `dpflows profile FILE -o conf/data/{name}.yaml` drafts its schema "
-        f"for you to review, or "
-        "give the path of a schema file."
+        "for you to review, or give the path of a schema file."
     )
 
 

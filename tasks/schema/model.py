@@ -79,8 +79,8 @@ class Schema(Strict):
             or name[0] == "."
         ):
             raise ValueError(
-                f"name is 1 to 200 printable characters, no blank around and no dot "
-                f"first, got {name!r}"
+                "name is 1 to 200 printable characters, no blank around and no dot first, got "
+                f"{name!r}"
             )
         if set(name) & set("/\\'`"):
             raise ValueError(
@@ -97,9 +97,8 @@ class Schema(Strict):
             share = nan
         if not 0.0 < share < 1.0:
             raise ValueError(
-                f"Expected a share of the run's epsilon and delta strictly between 0 and 1, got "
-                f"{value!r}; for example "
-                "0.1."
+                "Expected a share of the run's epsilon and delta strictly between 0 and 1, got "
+                f"{value!r}; for example 0.1."
             )
         return share
 
@@ -126,14 +125,14 @@ class Schema(Strict):
             and self.columns[self.label.column].feature
         ):
             raise ValueError(
-                f"the label {self.label.column!r} is also declared as a feature; "
-                f"leave it out of columns"
+                f"the label {self.label.column!r} is also declared as a feature; leave it out of "
+                "columns"
             )
         if self.block and self.columns and self.block.column not in self.columns:
             raise ValueError(f"the block column {self.block.column!r} is not among the columns")
         if self.block and not self.columns:
             raise ValueError(
-                f"block needs declared columns: a file of numbers has no column "
+                "block needs declared columns: a file of numbers has no column "
                 f"{self.block.column!r}"
             )
         if self.unit == "user" and not any(c.kind == "user" for c in self.columns.values()):
@@ -142,7 +141,7 @@ class Schema(Strict):
         if self.split.kind in ("tail", "position") and not (self.public.public and self.public.n):
             raise ValueError(
                 f"split.kind {self.split.kind} needs public.n and public.public: true; private "
-                f"rows need hash or file"
+                "rows need hash or file"
             )
         if self.bounds == "declared":
             self.declared_columns()
@@ -150,8 +149,8 @@ class Schema(Strict):
             if self.columns[name].kind not in ("numeric", "categorical"):
                 raise ValueError(
                     f"column {name!r} is of kind {self.columns[name].kind}, for which bounds: "
-                    f"{self.bounds} finds "
-                    "nothing; declare its levels in their order, or low and high"
+                    f"{self.bounds} finds nothing; declare its levels in their order, or low and "
+                    "high"
                 )
         return self
 
@@ -234,8 +233,7 @@ class Schema(Strict):
         if self.drafted is not None and not self.public.public:
             return False, (
                 "bounds and levels were drafted by reading private rows (drafted: from_rows); "
-                "review them, then remove "
-                "the mark"
+                "review them, then remove the mark"
             )
         if self.bounds == "from_data":
             return (

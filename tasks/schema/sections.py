@@ -242,8 +242,7 @@ class SourceSpec(Strict):
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.url_from):
             raise ValueError(
                 "url_from names a variable of the environment that holds the URL, got another "
-                "text; "
-                "write for example DPFLOWS_SOURCE_URL."
+                "text; write for example DPFLOWS_SOURCE_URL."
             )
         return self
 

@@ -74,8 +74,7 @@ def _lock_file(folder: Path) -> IO[str]:
     except OSError as error:
         raise DPFlowsError(
             f"Expected a folder for databases that can be written at {folder}, got "
-            f"{error.strerror}: nothing was "
-            "spent; repair its permissions, or set DPFLOWS_HOME."
+            f"{error.strerror}: nothing was spent; repair its permissions, or set DPFLOWS_HOME."
         ) from error
 
 
@@ -244,10 +243,9 @@ def _upgrade(store: Database, lock: int) -> None:
             _copy(copy, store.path)
             raise DPFlowsError(
                 f"Expected {store.name} {version(store.name)} to upgrade its database "
-                f"{store.path}, which it could "
-                f"not: it is as it was, and nothing was spent. Install the version that wrote it, "
-                f"or move the file "
-                f"away to begin a new one ({error})."
+                f"{store.path}, which it could not: it is as it was, and nothing was spent. "
+                "Install the version that wrote it, or move the file away to begin a new one "
+                f"({error})."
             ) from error
         _set_aside(store)
         _create(store, lock)
@@ -269,8 +267,7 @@ def _copy(source: Path, target: Path) -> None:
     except sqlite3.Error as error:
         raise DPFlowsError(
             f"Expected a database that can be read at {source}, got {error}: nothing was spent; "
-            f"restore it from a "
-            "copy, or move it away to begin a new one."
+            "restore it from a copy, or move it away to begin a new one."
         ) from error
     target.chmod(0o600)
 
@@ -317,8 +314,7 @@ def _create_mlflow(path: Path, lock: int) -> None:
     except (MlflowException, SQLAlchemyError, OSError) as error:
         raise DPFlowsError(
             f"Expected MLflow to make its database in {path.parent}: nothing was spent; make sure "
-            f"that the disk "
-            f"has room and may be written ({' '.join(str(error).split())[:200]})."
+            f"that the disk has room and may be written ({' '.join(str(error).split())[:200]})."
         ) from error
 
 
@@ -360,6 +356,5 @@ def _run(library: str, command: list[str], environment: Mapping[str, str], lock:
         said = " ".join((done.stderr or done.stdout).split())[-300:]
         raise DPFlowsError(
             f"Expected {library} to make its tables: nothing was spent; make sure that the disk "
-            f"has room and may be "
-            f"written ({said})."
+            f"has room and may be written ({said})."
         )

@@ -52,10 +52,8 @@ def require_in_place(home: Home) -> None:
     if old is not None:
         raise InputError(
             f"Expected a home folder where it was made, got {home.root}, whose stores say {old}: "
-            f"it was moved, or "
-            f"restored from a copy. Nothing is lost and no run was changed; `dpflows move {old} "
-            f"{home.root}` puts "
-            "their places right."
+            "it was moved, or restored from a copy. Nothing is lost and no run was changed; "
+            f"`dpflows move {old} {home.root}` puts their places right."
         )
 
 
@@ -113,7 +111,7 @@ def move(old: Path, new: Path) -> Moved:
     if old == new:
         raise InputError(
             f"Expected two folders, got {old} twice; give the old path of the home folder and its "
-            f"new one."
+            "new one."
         )
     uri = os.environ.get("MLFLOW_TRACKING_URI")
     if uri is None or sqlite_file(uri) == old / "mlflow.db":  # set for the old folder
@@ -141,8 +139,7 @@ def _rename(old: Path, new: Path) -> None:
     except OSError as error:
         raise InputError(
             f"Expected to move {old} to {new}, got {error.strerror}: nothing was changed; copy it "
-            f"there yourself, then "
-            "call this again."
+            "there yourself, then call this again."
         ) from error
 
 
@@ -170,8 +167,7 @@ def _rebase(uri: str, old: Path, new: Path) -> Moved:
         said = " ".join(str(error.orig).split())
         raise DPFlowsError(
             f"Expected MLflow's store at {new} to take new places, got {said}: nothing was "
-            f"changed; end what uses it "
-            "and call this again."
+            "changed; end what uses it and call this again."
         ) from error
     finally:
         engine.dispose()

@@ -52,8 +52,7 @@ def prepare(config: TrainConfig, command: str = "train") -> Job:
     if schema.block is not None and not config.data.blocks and not schema.public.public:
         raise InputError(
             f"Expected data.blocks for schema {schema.name!r}, whose rows lie in blocks "
-            f"({schema.block.by} of "
-            f"{schema.block.column}), got none; list the blocks to read."
+            f"({schema.block.by} of {schema.block.column}), got none; list the blocks to read."
         )
     options = check_options(config, schema, command)
     check_subgroup(config, schema)
@@ -121,8 +120,7 @@ def require_entries(job: Job, planned: Planned, room: Room) -> None:
         names = " and ".join(beside)
         raise BudgetExceeded(
             f"Expected room for the training and {names} in {job.schema.name!r}: {room.left:.6g} "
-            f"is left and "
-            f"{asked:.6g} was asked; lower an epsilon, or leave {names} out.",
+            f"is left and {asked:.6g} was asked; lower an epsilon, or leave {names} out.",
             asked=asked,
             left=room.left,
         )
@@ -173,8 +171,7 @@ def fit_model(
     if job.schema.undeclared_columns:
         raise InputError(
             f"Expected known bounds and levels in {job.schema.name!r} when the training starts "
-            f"(bounds: "
-            f"{job.schema.bounds}); use `dpflows train`, or declare them."
+            f"(bounds: {job.schema.bounds}); use `dpflows train`, or declare them."
         )
     return run(
         job.kind.runnable(planned, sums),

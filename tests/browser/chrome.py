@@ -83,8 +83,8 @@ class Page:
             if time.monotonic() > until:
                 shown = str(self.ask("document.body.innerText"))[:2000]
                 raise TimeoutError(
-                    f"{expression} did not become true; the page "
-                    f"shows:\n{shown}\nerrors: {self.errors}"
+                    f"{expression} did not become true; the page shows:\n{shown}\nerrors: "
+                    f"{self.errors}"
                 )
             time.sleep(0.2)
         return answer

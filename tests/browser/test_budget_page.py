@@ -37,8 +37,8 @@ CONTRAST = """
 })()
 """
 CLIPPED = (
-    "[...document.querySelectorAll('li, th, td, p, h2')].filter(e => "
-    "e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).overflow === 'hidden').length"
+    "[...document.querySelectorAll('li, th, td, p, h2')].filter(e => e.scrollWidth > e.clientWidth "
+    "+ 1 && getComputedStyle(e).overflow === 'hidden').length"
 )
 
 

@@ -129,8 +129,8 @@ def test_a_library_that_was_imported_before_falls_silent_too(
 def test_a_script_that_starts_prefect_itself_has_it_silent_and_patient(chosen: str | None) -> None:
     """Settings that Prefect reads when it is imported, here after ``flows`` as in any script."""
     script = (
-        "import os, flows; print(os.environ['PREFECT_SERVER_ANALYTICS_ENABLED'],"
-        " os.environ['PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS'])"
+        "import os, flows; print(os.environ['PREFECT_SERVER_ANALYTICS_ENABLED'], "
+        "os.environ['PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS'])"
     )
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")

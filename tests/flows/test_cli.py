@@ -405,7 +405,7 @@ def test_the_local_server_ends_with_a_process_that_is_killed_outright(tmp_path: 
     code = (
         "import time; from pathlib import Path; from flows.server import _start, free_port; "
         f"print(_start(free_port(), Path({str(tmp_path / 'server.log')!r})).pid, flush=True); "
-        f"time.sleep(60)"
+        "time.sleep(60)"
     )
     with subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True

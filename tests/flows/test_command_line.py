@@ -132,11 +132,9 @@ def test_the_shell_completes_commands_and_those_of_a_group() -> None:
 def test_the_first_line_comes_before_anything_heavy_is_loaded() -> None:
     """At a terminal; whoever reads a pipe is told only what must be said."""
     code = (
-        "import sys, flows.cli, flows.exit_codes as exit_codes\n"
-        "heavy = {'numpy', 'pandas', 'mlflow', 'prefect', 'sqlalchemy', 'rich', 'yaml'} & "
-        "set(sys.modules)\n"
-        "exit_codes.begin('training: loading')\n"
-        "print(sorted(heavy))\n"
+        "import sys, flows.cli, flows.exit_codes as exit_codes\nheavy = {'numpy', 'pandas', "
+        "'mlflow', 'prefect', 'sqlalchemy', 'rich', 'yaml'} & "
+        "set(sys.modules)\nexit_codes.begin('training: loading')\nprint(sorted(heavy))\n"
     )
     master, terminal = pty.openpty()
     done = subprocess.run(
@@ -209,10 +207,8 @@ def test_runs_need_no_heavy_library(own_home: Home) -> None:
     index.note_run(own_home, summary("a" * 32))
     code = (
         "import sys\nfrom flows.cli import run\nassert run(['runs']) == 0\nassert run(['show', "
-        "'a']) == 0\n"
-        "heavy = {'mlflow', 'prefect', 'sqlalchemy', 'numpy', 'scipy', 'pandas'} & "
-        "set(sys.modules)\n"
-        "print(sorted(heavy), file=sys.stderr)\n"
+        "'a']) == 0\nheavy = {'mlflow', 'prefect', 'sqlalchemy', 'numpy', 'scipy', 'pandas'} & "
+        "set(sys.modules)\nprint(sorted(heavy), file=sys.stderr)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300

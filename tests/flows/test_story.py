@@ -87,8 +87,8 @@ def test_a_training_is_told_with_public_numbers_alone(
     assert "small" in run["tags"]
     assert run["state"]["name"] == "Completed"
     assert run["state"]["message"] == (
-        f"{summary['algorithm']}, epsilon {summary['epsilon_spent']:.6g} at delta 0.0001, "
-        f"MLflow run {summary['run_id']}"
+        f"{summary['algorithm']}, epsilon {summary['epsilon_spent']:.6g} at delta 0.0001, MLflow "
+        f"run {summary['run_id']}"
     )
     tasks = [one["name"] for one in task_runs(server, summary["flow_run_id"])]
     lines = lines_of(server, summary["flow_run_id"], len(tasks))

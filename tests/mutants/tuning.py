@@ -101,8 +101,8 @@ MUTANTS = [
     ),
     Mutant(
         "dpcore/train/search.py",
-        "noisy = door(self._scoring(problem)).release(\n"
-        "                self._score, lambda data: right(data, weights, problem)\n            )",
+        "noisy = door(self._scoring(problem)).release(\n                self._score, lambda data: "
+        "right(data, weights, problem)\n            )",
         "noisy = door(self._scoring(problem))._objective.score_counts(weights, SIDES).trace()",
         "tests/dpcore/train/test_tuned.py",
     ),

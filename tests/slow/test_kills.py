@@ -46,8 +46,8 @@ def training(folder: Path) -> list[str]:
     config = folder / "train.yaml"
     config.write_text(
         f"schema_version: 1\ndata: {{name: {folder / 'small.yaml'}, path: "
-        f"{folder / 'small.csv'}}}\n"
-        "privacy: {epsilon: 1.0, delta: 1.0e-4}\nalgorithm: {name: dp_sgd, steps: 8}\n"
+        f"{folder / 'small.csv'}}}\nprivacy: {{epsilon: 1.0, delta: 1.0e-4}}\nalgorithm: {{name: "
+        "dp_sgd, steps: 8}\n"
     )
     return ["train", str(config), "--json"]
 

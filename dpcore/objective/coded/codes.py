@@ -61,8 +61,7 @@ class Layout:
             if not 0 < column.levels <= MOST_LEVELS:
                 raise InputError(
                     f"Expected 1 to {MOST_LEVELS} levels in a coded column, got {column.levels} in "
-                    f"{column.name!r}; "
-                    "keep such a table as a sparse matrix."
+                    f"{column.name!r}; keep such a table as a sparse matrix."
                 )
         self._require_apart()
         self.kept: dict[str, Any] = {}  # what was computed of it last, for whoever computes it

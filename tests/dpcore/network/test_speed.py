@@ -129,8 +129,7 @@ def test_clipped_gradients_cost_little_more_than_plain_ones(name: str, batch: in
     share, ratio = autograd / own, theirs / own
     sys.stdout.write(
         f"\n{name}, batch {batch}: {batch / own:,.0f} a second, {share:.2f} of plain "
-        f"({batch / autograd:,.0f}), "
-        f"{ratio:.2f} times ghost clipping ({batch / theirs:,.0f})\n"
+        f"({batch / autograd:,.0f}), {ratio:.2f} times ghost clipping ({batch / theirs:,.0f})\n"
     )
     assert share >= NOISE * BARS[name, batch][0]
     assert ratio >= NOISE * BARS[name, batch][1]

@@ -15,8 +15,8 @@ from dpcore.network.spec import NetworkSpec
 
 # As on a machine where torch is not installed.
 BLOCK = (
-    "import importlib.util as util\nfind = util.find_spec\n"
-    "util.find_spec = lambda name, *rest: None if name == 'torch' else find(name, *rest)\n"
+    "import importlib.util as util\nfind = util.find_spec\nutil.find_spec = lambda name, *rest: "
+    "None if name == 'torch' else find(name, *rest)\n"
 )
 
 
@@ -43,8 +43,8 @@ def test_nothing_imports_torch_before_a_network_is_built(modules: str) -> None:
 def test_without_torch_a_network_says_what_to_install() -> None:
     done = python(
         BLOCK + "from dpcore.network.spec import NetworkSpec\n"
-        "try:\n    NetworkSpec(inputs=4, outputs=2).build()\n"
-        "except Exception as error:\n    print(type(error).__name__, error)\n"
+        "try:\n    NetworkSpec(inputs=4, outputs=2).build()\nexcept Exception as error:\n    "
+        "print(type(error).__name__, error)\n"
     )
     assert (
         "InputError Expected the extra nn" in done.stdout
@@ -56,9 +56,8 @@ def test_without_torch_the_configuration_says_so_before_a_file_is_opened() -> No
     done = python(
         BLOCK + "from tasks.config import parse_config\nfrom tasks.training import prepare\n"
         "config = parse_config({'data': {'name': 'mnist', 'path': 'nowhere'}, 'model': {'kind': "
-        "'mlp'}})\n"
-        "try:\n    prepare(config)\nexcept Exception as error:\n    print(type(error).__name__, "
-        "error)\n"
+        "'mlp'}})\ntry:\n    prepare(config)\nexcept Exception as error:\n    "
+        "print(type(error).__name__, error)\n"
     )
     assert "InputError model: Expected the extra nn" in done.stdout, done.stderr
 

@@ -31,14 +31,13 @@ def partition_parts(schema: Schema, folder: Path | str, count: int = 5) -> list[
         if found is None:
             raise InputError(
                 f"Expected the partition file {names[0].name} (or .gz) in "
-                f"data.path={str(folder)!r}; give the "
-                "folder that holds S1 to S5."
+                f"data.path={str(folder)!r}; give the folder that holds S1 to S5."
             )
         train = load(one_file, encoder, [str(found)]).train
         if not isinstance(train, Sessions):
             raise InputError(
                 f"Expected ranking sessions in {found}, got rows; use a schema with "
-                f"source.format=letor."
+                "source.format=letor."
             )
         parts.append(train)
     return parts

@@ -46,8 +46,7 @@ USED = ("feature_1", "feature_3", "feature_9", "feature_11", "feature_15", "feat
 def write_letor(path: Path, table: pd.DataFrame) -> None:
     """Documents as LETOR lines."""
     lines = [
-        f"{row.grade:.0f} "
-        f"qid:{row.query} "
+        f"{row.grade:.0f} qid:{row.query} "
         + " ".join(f"{i}:{getattr(row, name):g}" for i, name in enumerate(USED, 1))
         for row in table.itertuples()
     ]

@@ -70,8 +70,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("DPFLOWS_HOME", str(tmp_path / "home"))
     write_small(tmp_path, np.random.default_rng(7))
     (tmp_path / "run.yaml").write_text(
-        f"data: {{name: {tmp_path / 'small.yaml'}}}\nprivacy: {{epsilon: 3, delta: 1.0e-5}}\n"
-        "algorithm: {name: dp_sgd, sampling_rate: 0.02, steps: 200}\n"
+        f"data: {{name: {tmp_path / 'small.yaml'}}}\nprivacy: {{epsilon: 3, delta: "
+        "1.0e-5}\nalgorithm: {name: dp_sgd, sampling_rate: 0.02, steps: 200}\n"
     )
     return tmp_path
 

@@ -68,8 +68,7 @@ def rewrite(ledger: Ledger, seq: int, **changes: object) -> None:
     [
         (
             "UPDATE ledger_records SET body = replace(body, '\"releases\":1', '\"releases\":0') "
-            "WHERE "
-            "seq = 2",
+            "WHERE seq = 2",
             "content",
         ),
         ("UPDATE ledger_records SET created_at = '2020-01-01' WHERE seq = 4", "content"),

@@ -180,8 +180,7 @@ def test_its_rows_in_the_table_refuse_and_stand_on_the_page(small: Path, registe
         tasks_training.prepare(wanted)
     assert str(raised.value) == (
         "Expected no headcount for data set 'small', whose label is of kind regression, got one: "
-        "heads are "
-        "counted by two classes; leave tracking.name out."
+        "heads are counted by two classes; leave tracking.name out."
     )
     assert "| `headcount` | `label` binary | heads are counted by two classes" in rules.page()
 

@@ -119,7 +119,7 @@ def test_the_closure_is_what_python_imports() -> None:
     """
     code = (
         f"import sys, {record_sources.ENTRY}; print(*(n for n in sys.modules if n.split('.')[0] in "
-        f"('dpcore', 'tasks')))"
+        "('dpcore', 'tasks')))"
     )
     loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
@@ -161,8 +161,8 @@ def test_every_library_of_the_closure_is_named_or_has_no_numbers() -> None:
 
 def test_relative_and_guarded_imports_are_read() -> None:
     text = (
-        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import a.b\nelse:\n    import c\n"
-        "from . import d\nfrom ..e import f\ndef g():\n    from h import i\n"
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import a.b\nelse:\n    import "
+        "c\nfrom . import d\nfrom ..e import f\ndef g():\n    from h import i\n"
     )
     found = list(record_sources.imported(ast.parse(text), "p.q"))
     assert found == [

@@ -288,11 +288,9 @@ def test_a_model_is_served_from_its_requirements_alone(
 
 def test_requirements_follow_from_what_the_scorer_imports(tmp_path: Path) -> None:
     (tmp_path / "scorer.py").write_text(
-        "from typing import TYPE_CHECKING\n"
-        "import json\n"
-        "import dpcore.errors\n"
-        "if TYPE_CHECKING:\n    import prefect\n"
-        "def later():\n    from dpcore.noise import discrete_gaussian\n    import yaml\n"
+        "from typing import TYPE_CHECKING\nimport json\nimport dpcore.errors\nif TYPE_CHECKING:\n  "
+        "  import prefect\ndef later():\n    from dpcore.noise import discrete_gaussian\n    "
+        "import yaml\n"
     )
     assert (
         libraries(tmp_path / "scorer.py") == {"numpy", "randomgen", "yaml"} | libraries_of_noise()

@@ -31,9 +31,8 @@ ROOT = Path(__file__).resolve().parents[3]
 BUNDLE = ROOT / "tests" / "tasks" / "release" / "fixtures" / "bundle-1"
 SENTENCE = (
     "The promise is epsilon = 0.999986 at delta = 1e-06 (accountant gdp); the ledger charges the "
-    "Rényi curve of the "
-    "same releases, which alone would state 1.07805: the looser bound, in which all kinds of runs "
-    "add up."
+    "Rényi curve of the same releases, which alone would state 1.07805: the looser bound, in which "
+    "all kinds of runs add up."
 )
 NUMBERS = {
     "delta": 1e-6,

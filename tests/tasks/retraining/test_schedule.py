@@ -283,10 +283,10 @@ def test_a_window_without_rows_names_its_blocks(tmp_path: Path) -> None:
     from tasks.schema import find_schema
 
     (tmp_path / "late.yaml").write_text(
-        "schema_version: 1\nname: late\npublic: {rows_per_block: 10}\nsource: {path: late.csv}\n"
-        "columns:\n  day: {kind: block}\n  age: {kind: numeric, low: 0, high: 9}\n"
-        "block: {column: day, by: week}\n"
-        "label: {column: paid, positive: 'yes', negative: 'no'}\nsplit: {kind: none}\n"
+        "schema_version: 1\nname: late\npublic: {rows_per_block: 10}\nsource: {path: "
+        "late.csv}\ncolumns:\n  day: {kind: block}\n  age: {kind: numeric, low: 0, high: "
+        "9}\nblock: {column: day, by: week}\nlabel: {column: paid, positive: 'yes', negative: "
+        "'no'}\nsplit: {kind: none}\n"
     )
     (tmp_path / "late.csv").write_text("day,age,paid\n2026-01-05,3,yes\n2026-01-06,4,no\n")
     schema = find_schema(str(tmp_path / "late.yaml"))

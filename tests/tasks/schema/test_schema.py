@@ -32,8 +32,7 @@ def test_reversed_bounds_are_one_sentence(tmp_path):
     path = tmp_path / "s.yaml"
     path.write_text(
         "schema_version: 1\nname: s\npublic: {n: 9}\ncolumns: {age: {kind: numeric, low: 9, high: "
-        "1}}\n"
-        "label: {column: y, positive: a, negative: b}\n"
+        "1}}\nlabel: {column: y, positive: a, negative: b}\n"
     )
     with pytest.raises(InputError) as refused:
         find_schema(str(path))

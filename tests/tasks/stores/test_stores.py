@@ -81,11 +81,9 @@ def test_the_lock_holds_as_long_as_a_child_of_a_killed_maker_works(tmp_path: Pat
     """An upgrade in place goes on in the child; nobody may begin another one beside it."""
     code = (
         "import os, subprocess, sys; from pathlib import Path; from tasks.stores import "
-        "making_stores\n"
-        "with making_stores(Path(sys.argv[1])) as lock:\n"
-        "    subprocess.Popen([sys.executable, '-c', 'input()'], pass_fds=(lock,)); print('held', "
-        "flush=True)\n"
-        "    os.kill(os.getpid(), 9)\n"
+        "making_stores\nwith making_stores(Path(sys.argv[1])) as lock:\n    "
+        "subprocess.Popen([sys.executable, '-c', 'input()'], pass_fds=(lock,)); print('held', "
+        "flush=True)\n    os.kill(os.getpid(), 9)\n"
     )
     with subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path)],
