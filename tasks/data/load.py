@@ -404,7 +404,8 @@ def _check(
 ) -> None:
     """Rows, both classes, and the exact count where the relation needs it."""
     if not train.y.rows:
-        of = "" if blocks is None else f" of the blocks {', '.join(blocks)}"
+        divided = blocks is not None and schema.block is not None
+        of = f" of the blocks {', '.join(blocks or ())}" if divided else ""
         raise InputError(
             f"{train.tally.source}: no row{of} belongs to the training part; check split and "
             "blocks."

@@ -120,6 +120,8 @@ LIBRARIES = (
     "pyarrow",
     "randomgen",
     "dp-accounting",
+    "numba",
+    "pyreadstat",
 )
 
 

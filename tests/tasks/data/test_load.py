@@ -74,7 +74,7 @@ def test_test_part_from_a_second_frame_and_one_class():
     assert both.report.rows_train == ROWS and both.report.rows_test == 50
     with pytest.raises(InputError, match="one class only"):
         loaded(schema, FRAME[FRAME["y"] == "yes"])
-    with pytest.raises(InputError, match="no row belongs to the training part"):
+    with pytest.raises(InputError, match="no row of the blocks 1999 belongs to the training part"):
         loaded(schema_of(block={"column": "day", "by": "year"}), blocks=["1999"])
 
 

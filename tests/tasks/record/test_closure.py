@@ -54,6 +54,9 @@ UNRELATED = (
 )
 # Libraries that sources of a cell import and that no number goes through.
 NO_NUMBERS = (
+    "dask",
+    "distributed",
+    "fsspec",
     "matplotlib",
     "mlflow",
     "psutil",

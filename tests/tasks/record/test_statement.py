@@ -13,6 +13,7 @@ import pytest
 
 from dpcore.accounting.curves import epsilon_of
 from dpcore.accounting.events import Events
+from dpcore.accounting.limits import Target
 from tasks import training
 from tasks.drawing.curves import budget_figure, changing
 from tasks.ledger import Ledger
@@ -42,7 +43,9 @@ def test_price_can_be_computed_again_from_the_text_alone(stated: words.Statement
     curve = events.price()
     assert [value if math.isfinite(value) else None for value in curve] == read.renyi.curve
     assert epsilon_of(curve, read.guarantee.delta, read.guarantee.conversion) == read.renyi.epsilon
-    assert read.guarantee.epsilon == read.renyi.epsilon
+    assert 0 < read.guarantee.epsilon <= read.renyi.epsilon  # the least accountant speaks
+    again = Target(1.0, read.guarantee.delta, accountant=read.guarantee.accountant)
+    assert again.spent(events) == pytest.approx(read.guarantee.epsilon, rel=1e-9)
     assert read.samplers == ["poisson"]
 
 

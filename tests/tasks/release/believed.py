@@ -197,7 +197,7 @@ CONFIG_FIELDS = (
         model.standardise model.path model.arguments privacy.epsilon privacy.delta privacy.adjacency privacy.conversion
         privacy.accountant privacy.noise select.method select.keep select.share select.clip_norm algorithm.name
         algorithm.preset tune.grid tune.trials.distribution tune.trials.mean tune.trials.eta tune.score.metric
-        tune.score.share"""),
+        tune.score.share preprocess.crosses preprocess.cross_width evaluate.goal"""),
     Fields("config.json", By.COMMIT, """schema_version data.path data.test_path ranking.empty ranking.ties
         ranking.discount ranking.divisor ranking.relevant_from ranking.at ranking.map_at ranking.conventions
         ranking.gain ranking.short model.precision evaluate.baselines
@@ -257,6 +257,7 @@ TAGS = (
     Fields("tag", By.SHOWN, "dpflows.reasons dpflows.data dpflows.period dpflows.algorithm delta "
                             "approved_by approved_at"),
     Fields("param", By.DERIVED, "privacy.epsilon privacy.delta privacy.adjacency config.sha256"),
+    Fields("tag", By.SHOWN, "dpflows.trainings"),  # the view of an experiment
     Fields("param", By.SHOWN, "privacy.unit privacy.accountant data.name data.n data.dimension"),
     # Of records of other tools, which nobody vouches for.
     Fields("setting", By.FINDS, """evaluated_on test_set evaluate.set bounds_source bounds data.bounds conversion

@@ -132,6 +132,8 @@ BY_VARIABLE = {
     ("tasks/audit/rules_record.py", "run.setting(name)"): "each parameter and tag, for the name of "
     "a seed",
     ("tasks/release/registry.py", "found.tags.get(key)"): "what tag_of is asked for",
+    ("tasks/record/view.py", "tags.get(tag)"): "columns and charts of an experiment, for people",
+    ("tasks/record/view.py", "found.tags[SHARED + TRAINING_KEY]"): "the same",
 }
 READERS = {"tag_of": "tag", "param": "param", "setting": "setting"}
 HOLDERS = {"tags": "tag", "params": "param"}
