@@ -154,7 +154,8 @@ def added(alphas: Array, r: float, t: int) -> Array:
         end = np.log(t * tail) + r * np.sqrt(2.0 * tail) + r * r / 2.0
     if end + 2.0 * np.log(r) - np.log(t) > FARTHEST:
         return np.full(len(alphas), np.inf)
-    step = min(0.25, 0.7 / np.sqrt(most))
+    # Twice as fine as most settings need: at 0.25 one came out 6e-7 too low.
+    step = min(0.125, 0.5 / np.sqrt(most))
     u_log = np.arange(start, end, step)
     u = np.exp(u_log)
     gain = renyi.log_expm1(t * _log_laplace(u / t, r)) - u
