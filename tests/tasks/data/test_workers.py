@@ -195,6 +195,7 @@ def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
             time.sleep(timeout)
             raise TimeoutError
 
+    pytest.importorskip("distributed")
     monkeypatch.setattr(workers, "PATIENCE", 0.05)
     monkeypatch.setattr(workers, "LOOK", 0.02)
     made = Cluster.__new__(Cluster)
