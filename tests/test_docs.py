@@ -48,7 +48,8 @@ def script_of(text: str) -> str:
 
 
 def run_script(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if "DPFLOWS" not in name}
+    ours = ("DPFLOWS", "MLFLOW", "PREFECT")  # a reader has set none of these
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     environment |= {"PYTHONPATH": str(ROOT), "PYTHON": sys.executable, "COLUMNS": "80"}
     return subprocess.run(
         ["bash", "-c", script], cwd=folder, env=environment, capture_output=True, text=True
