@@ -96,7 +96,8 @@ class CrossPart(ColumnEncoder):
     def points(
         self, cells: pd.Series, tally: EncodingReport, strip: bool
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        raise NotImplementedError("A cross reads two columns.")
+        # A cross has no cells of its own: the encoder hands it the points of its two parts.
+        raise TypeError(f"Expected cells of one column, got the cross {self.name!r} of two.")
 
     def basis(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """``points`` (m, 2): those of the two parts."""
