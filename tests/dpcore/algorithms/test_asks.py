@@ -14,7 +14,7 @@ from dpcore.accounting.budget import Lease
 from dpcore.algorithms import registry
 from dpcore.algorithms.base import OFFERED, offered
 from dpcore.errors import AssumptionNotMet, InputError
-from dpcore.losses import make_loss
+from dpcore.losses import Loss, make_loss
 from dpcore.objective import LinearObjective, Objective
 from dpcore.objective.multiclass import MulticlassObjective, Softmax
 from dpcore.objective.users import UserObjective
@@ -63,32 +63,22 @@ def user(adjacency: Adjacency, l2: float) -> tuple[Problem, Any]:
     return linear(adjacency, "user", l2), UserObjective(table(y, make_loss("logistic")), users, 2)
 
 
-def joint(adjacency: Adjacency, l2: float) -> tuple[Problem, Objective]:
+def of_three(loss: Loss, adjacency: Adjacency, l2: float) -> tuple[Problem, Objective]:
+    """Three classes."""
     y = (np.arange(N) % 3).astype(float)
-    loss = Softmax()
-    facts = {
-        "n": N,
-        "dimension": D + 1,
-        "loss": loss,
-        "adjacency": adjacency,
-        "outputs": 3,
-        "intercept": True,
-    }
-    return Problem(**facts, l2=l2), table(y, loss, MulticlassObjective)  # type: ignore[arg-type]
+    problem = Problem(
+        n=N, dimension=D + 1, loss=loss, adjacency=adjacency, outputs=3, intercept=True, l2=l2
+    )
+    return problem, table(y, loss, MulticlassObjective)
+
+
+def joint(adjacency: Adjacency, l2: float) -> tuple[Problem, Objective]:
+    return of_three(Softmax(), adjacency, l2)
 
 
 def classes(adjacency: Adjacency, l2: float) -> tuple[Problem, Objective]:
     """Several classes, one against the rest."""
-    y, loss = (np.arange(N) % 3).astype(float), make_loss("logistic")
-    facts = {
-        "n": N,
-        "dimension": D + 1,
-        "loss": loss,
-        "adjacency": adjacency,
-        "outputs": 3,
-        "intercept": True,
-    }
-    return Problem(**facts, l2=l2), table(y, loss, MulticlassObjective)  # type: ignore[arg-type]
+    return of_three(make_loss("logistic"), adjacency, l2)
 
 
 def session(adjacency: Adjacency, l2: float) -> tuple[Problem, Any]:

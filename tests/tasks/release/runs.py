@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
+from flows.cli import run as command
 from tasks import training
 from tasks.config import TrainConfig
 from tasks.home import Home
@@ -72,3 +75,25 @@ def make_world(home: Home, folder: Path, epsilon: float = 12.0) -> World:
     with Ledger(f"sqlite:///{folder / 'ledger.db'}") as ledger:
         ledger.init("small", epsilon, 1e-4, "add_remove")
     return World(home, folder)
+
+
+def release(
+    run_id: str, name: str, key: Path, capsys: pytest.CaptureFixture[str], *more: str
+) -> tuple[int, dict[str, Any]]:
+    """``dpflows release`` of a run: the exit code, and what it answered."""
+    code = command(
+        [
+            "release",
+            run_id,
+            "--to",
+            name,
+            "--approved-by",
+            "A. Person",
+            "--key",
+            str(key),
+            "--json",
+            *more,
+        ]
+    )
+    said = capsys.readouterr()
+    return code, json.loads(said.out) if code == 0 else {"error": said.err}

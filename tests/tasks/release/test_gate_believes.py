@@ -20,28 +20,7 @@ from tasks.ledger import Ledger
 from tasks.release.bundle import require_place
 from tasks.release.front import FILE
 from tests.release_fixtures import write_key
-from tests.tasks.release.runs import World, make_world
-
-
-def release(
-    run_id: str, name: str, key: Path, capsys: pytest.CaptureFixture[str], *more: str
-) -> tuple[int, dict[str, Any]]:
-    code = run(
-        [
-            "release",
-            run_id,
-            "--to",
-            name,
-            "--approved-by",
-            "A. Person",
-            "--key",
-            str(key),
-            "--json",
-            *more,
-        ]
-    )
-    said = capsys.readouterr()
-    return code, json.loads(said.out) if code == 0 else {"error": said.err}
+from tests.tasks.release.runs import World, make_world, release
 
 
 @pytest.fixture

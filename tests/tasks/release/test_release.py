@@ -22,6 +22,7 @@ from tasks.release import registry
 from tasks.release.trials import charged, search_epsilon
 from tests.release_fixtures import write_key
 from tests.tasks.release.runs import World
+from tests.tasks.release.runs import release as command
 
 CHARGED = {"release": {"metric": "accuracy", "epsilon": 0.05}}
 
@@ -29,22 +30,7 @@ CHARGED = {"release": {"metric": "accuracy", "epsilon": 0.05}}
 def release(
     world: World, run_id: str, name: str, key: Path, capsys: pytest.CaptureFixture[str], *more: str
 ) -> tuple[int, dict]:
-    code = run(
-        [
-            "release",
-            run_id,
-            "--to",
-            name,
-            "--approved-by",
-            "A. Person",
-            "--key",
-            str(key),
-            "--json",
-            *more,
-        ]
-    )
-    said = capsys.readouterr()
-    return code, json.loads(said.out) if code == 0 else {"error": said.err}
+    return command(run_id, name, key, capsys, *more)
 
 
 def policy(folder: Path, **fields: object) -> str:
