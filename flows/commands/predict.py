@@ -7,7 +7,6 @@ import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import SimpleNamespace
 from typing import Any
 from zipfile import is_zipfile
 
@@ -101,6 +100,7 @@ def released_model(path: Path, any_signer: bool) -> tuple[str, Any]:
     from the very bytes that were checked.
     """
     from flows.commands.verify import listed
+    from tasks.kinds import own_scores
     from tasks.record.scoring import LinearScorer
 
     bundle = open_bundle(path)
@@ -115,7 +115,7 @@ def released_model(path: Path, any_signer: bool) -> tuple[str, Any]:
             if name in bundle:
                 (Path(folder) / Path(name).name).write_bytes(bundle[name])
         scorer = LinearScorer()
-        scorer.load_context(SimpleNamespace(artifacts={"model": folder}))  # type: ignore[arg-type]
+        scorer.read(Path(folder), own_scores(json.loads(bundle[CARD])))
     return f"{report.name}@{report.version}", scorer
 
 

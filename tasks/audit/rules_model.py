@@ -22,7 +22,7 @@ from tasks.audit.rules_content import STATE
 from tasks.audit.rules_run import MODEL_FILES, RETRAIN, digest
 from tasks.audit.subject import Subject
 from tasks.record import MODEL, inventory
-from tasks.record.example import example_columns, is_example
+from tasks.record.example import example_columns, is_example, output_columns
 
 # What MLflow itself writes into the folder of a model.
 CARD, CONDA, PYTHON, PACKAGES = "MLmodel", "conda.yaml", "python_env.yaml", "requirements.txt"
@@ -249,17 +249,13 @@ def _pythons(run: Subject) -> set[str]:
 
 def _signature(run: Subject) -> dict[str, Any]:
     """Input and output columns as MLflow stores them."""
-    label = json.loads(run.model["model.json"])["label"]
-    columns = example_columns(json.loads(run.model["encoder.json"]), label.get("query"))
+    card = json.loads(run.model["model.json"])
+    columns = example_columns(json.loads(run.model["encoder.json"]), card["label"].get("query"))
     inputs = [{"type": "any", "name": name, "required": False} for name in columns]
-    if label["kind"] == "relevance":
-        outputs = [("string", label["query"]), ("double", "score"), ("long", "rank")]
-    else:
-        outputs = [
-            ("double" if label["kind"] == "regression" else "string", "label"),
-            ("double", "score"),
-        ]
-    shown = [{"type": kind, "name": name, "required": True} for kind, name in outputs]
+    shown = [
+        {"type": kind, "name": name, "required": True}
+        for name, kind in output_columns(card).items()
+    ]
     return {"inputs": json.dumps(inputs), "outputs": json.dumps(shown), "params": None}
 
 

@@ -117,6 +117,11 @@ class Kind(ABC):
     bounds_norms: ClassVar[bool] = True
     # Whether a data set may be published in partition files, one a fold.
     in_partitions: ClassVar[bool] = False
+    # A file of code that is stored with each model, for scores that ``tasks.record.scoring`` has
+    # not. It imports nothing of ours but ``dpcore``, names the columns of the answer, ``score``
+    # among them, with MLflow's types (``OUTPUTS``), and computes them by ``scored(card, weights,
+    # rows)``, each of shape (n,).
+    scores: ClassVar[Path | None] = None
 
     @property
     def numbers(self) -> str:
@@ -243,9 +248,6 @@ class Kind(ABC):
     def save(self, folder: Path, job: Job, planned: Planned, weights: Array) -> dict[str, Any]:
         """Write what scoring needs beside ``weights.npz`` to ``folder``; return what ``model.json``
         says of it.
-
-        One scorer serves all kinds (``tasks.record.scoring``), since an audit knows it byte for
-        byte: new ways of scoring are added there.
         """
         return {}
 

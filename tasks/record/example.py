@@ -8,7 +8,6 @@ from io import BytesIO
 from math import isclose, isfinite
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -46,6 +45,16 @@ def _ends(column: Any) -> list[Any]:
     if column.kind == "date":
         return [str(column.low), str(column.high)]
     return [float(column.low), float(column.high)]
+
+
+def output_columns(card: Mapping[str, Any]) -> dict[str, str]:
+    """The columns of a model's answer with MLflow's types, from its card."""
+    if "outputs" in card:  # a kind with scores of its own says so itself
+        return {str(name): str(kind) for name, kind in card["outputs"].items()}
+    label = card["label"]
+    if label["kind"] == "relevance":
+        return {label["query"]: "string", "score": "double", "rank": "long"}
+    return {"label": "double" if label["kind"] == "regression" else "string", "score": "double"}
 
 
 def is_example(stored: bytes, encoder: Mapping[str, Any], query: str | None = None) -> bool:
@@ -90,6 +99,7 @@ def fault(model: Mapping[str, bytes]) -> str:
     """
     from pandas import DataFrame  # an auditor, who verifies a bundle, may not have it
 
+    from tasks.kinds import own_scores
     from tasks.record.scoring import LinearScorer
 
     card = json.loads(model["model.json"])
@@ -101,10 +111,9 @@ def fault(model: Mapping[str, bytes]) -> str:
             if "/" not in name:
                 (Path(folder) / name).write_bytes(data)
         scorer = LinearScorer()
-        context: Any = SimpleNamespace(artifacts={"model": folder})
-        scorer.load_context(context)
+        scorer.read(Path(folder), own_scores(card))
         rows = made_up(json.loads(model["encoder.json"]), card["label"].get("query"))
-        found = scorer.predict(context, DataFrame(rows))
+        found = scorer.scored(DataFrame(rows))
     scores = found["score"].to_numpy(dtype=np.float64)
     if not np.isfinite(scores).all():
         return "its scores are too large to be numbers"

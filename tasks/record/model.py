@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
+from runpy import run_path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,8 +17,9 @@ import pandas as pd
 
 import dpcore
 from dpcore.preprocess import Column, Encoder, MatrixEncoder
+from tasks.kinds.base import Kind
 from tasks.readers import QUERY
-from tasks.record.example import example_columns
+from tasks.record.example import example_columns, output_columns
 from tasks.record.sources import requirements
 from tasks.schema import Schema
 
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 
 MODEL_VERSION = 1
 SCORER_FILE = Path(__file__).with_name("scoring.py")
+OWN_SCORES = "scores.py"  # the file of a kind that has scores of its own, beside the weights
 
 
 def label_card(schema: Schema) -> dict[str, Any]:
@@ -79,6 +83,16 @@ def save_model(
     )
 
 
+def save_scores(folder: Path, kind: Kind) -> dict[str, Any]:
+    """Store the code of a kind's own scores beside the weights; return what ``model.json`` says of
+    it: kind and columns of the answer. Nothing for a kind without.
+    """
+    if kind.scores is None:
+        return {}
+    shutil.copyfile(kind.scores, folder / OWN_SCORES)
+    return {"kind": kind.name, "outputs": dict(run_path(str(kind.scores))["OUTPUTS"])}
+
+
 def file_hash(path: Path) -> str:
     return sha256(path.read_bytes()).hexdigest()
 
@@ -103,7 +117,7 @@ def synthetic_rows(encoder: Encoder | MatrixEncoder, query: str | None = None) -
     return pd.DataFrame(example_columns(encoder.to_dict(), query))
 
 
-def signature(encoder: Encoder | MatrixEncoder, kind: str) -> Any:
+def signature(encoder: Encoder | MatrixEncoder, card: Mapping[str, Any]) -> Any:
     """Input and output columns. Inputs are of any type: MLflow has none that takes whole numbers
     and fractions alike.
 
@@ -117,23 +131,17 @@ def signature(encoder: Encoder | MatrixEncoder, kind: str) -> Any:
     from mlflow.types.schema import AnyType
 
     inputs: list[Any] = [ColSpec(AnyType(), name, required=False) for name in raw_columns(encoder)]
-    if kind == "relevance":
-        inputs = [ColSpec(AnyType(), QUERY, required=False), *inputs]
-        outputs: list[Any] = [
-            ColSpec("string", QUERY),
-            ColSpec("double", "score"),
-            ColSpec("long", "rank"),
-        ]
-        return ModelSignature(inputs=MlflowSchema(inputs), outputs=MlflowSchema(outputs))
-    label = ColSpec("double" if kind == "regression" else "string", "label")
-    return ModelSignature(
-        inputs=MlflowSchema(inputs), outputs=MlflowSchema([label, ColSpec("double", "score")])
-    )
+    if query := card["label"].get("query"):
+        inputs = [ColSpec(AnyType(), query, required=False), *inputs]
+    outputs: list[Any] = [ColSpec(kind, name) for name, kind in output_columns(card).items()]
+    return ModelSignature(inputs=MlflowSchema(inputs), outputs=MlflowSchema(outputs))
 
 
 def requirements_of(folder: Path) -> list[str]:
-    """The packages of the scorer of the model in ``folder``."""
-    return list(requirements(SCORER_FILE, network=(folder / "state.safetensors").is_file()))
+    """The packages of the scorer of the model in ``folder``, and of its own scores."""
+    packages = requirements(SCORER_FILE, network=(folder / "state.safetensors").is_file())
+    own = folder / OWN_SCORES
+    return sorted({*packages, *(requirements(own) if own.is_file() else ())})
 
 
 @contextmanager
@@ -165,6 +173,7 @@ def log_model(
     import mlflow.pyfunc
     from mlflow.models import Model
 
+    card = json.loads((folder / "model.json").read_text(encoding="utf-8"))
     # Created here, in the experiment of the run: left to MLflow it would go to the active one, and
     # to ./mlruns.
     experiment = client.get_run(run_id).info.experiment_id
@@ -187,8 +196,8 @@ def log_model(
             python_model=str(SCORER_FILE),
             artifacts={"model": str(folder)},
             code_paths=[str(Path(dpcore.__file__).parent)],
-            signature=signature(encoder, schema.label.kind),
-            input_example=synthetic_rows(encoder, label_card(schema).get("query")),
+            signature=signature(encoder, card),
+            input_example=synthetic_rows(encoder, card["label"].get("query")),
             # Given, so that MLflow need not guess them.
             pip_requirements=requirements_of(folder),
         )

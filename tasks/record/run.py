@@ -24,7 +24,7 @@ from tasks.record import MODEL, inventory, outbox, tracking, view
 from tasks.record import statement as words
 from tasks.record.explain import of_training, write_terms
 from tasks.record.index import MAIN
-from tasks.record.model import file_hash, log_model, requirements_of, save_model
+from tasks.record.model import file_hash, log_model, requirements_of, save_model, save_scores
 from tasks.record.outbox import Pending, keep_metrics
 from tasks.record.stored import start_without_price
 from tasks.record.wording import RENDERED as READABLE
@@ -75,7 +75,11 @@ def commit(
     """
     place = folder / "model"
     place.mkdir(parents=True, exist_ok=True)
-    card = {**job.kind.save(place, job, planned, result.weights), **of_training(planned, result)}
+    card = {
+        **job.kind.save(place, job, planned, result.weights),
+        **save_scores(place, job.kind),
+        **of_training(planned, result),
+    }
     save_model(place, result.weights, job.encoder, job.schema, job.problem.loss.name, card)
     weights = file_hash(folder / "model" / "weights.npz")
     statement = make_statement(job, planned, price, result, ledger, reservation, weights)

@@ -2,15 +2,17 @@
 files beside it.
 
 MLflow runs this file when the model is loaded. Nothing is unpickled: JSON is parsed, and the
-weights are read with ``allow_pickle=False``.
+weights are read with ``allow_pickle=False``. A kind of model with scores of its own stores a second
+file of code beside the weights (``scores.py``); it runs where this one does.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
+from runpy import run_path
 from typing import Any
 
 import numpy as np
@@ -28,6 +30,10 @@ from dpcore.identity import declared_names, unit_codes
 from dpcore.preprocess import Encoder, MatrixEncoder
 from dpcore.ranking.model import RankingModel
 from dpcore.ranking.sessions import Documents, offsets_of
+
+OWN_SCORES = "scores.py"
+# Columns of the answer by name, each (n,), from the card, the weights (d,) and encoded rows (n, d).
+Scored = Callable[[Mapping[str, Any], np.ndarray, Any], Mapping[str, np.ndarray]]
 
 
 class RefusedRows(MlflowException, InputError):
@@ -64,11 +70,21 @@ class LinearScorer(PythonModel):
     """score = x @ w for the encoded row x; the label is the positive one where score >= 0.
 
     Of several classes the one with the largest score is the label. A regression model has the score
-    in the label's own unit and repeats it as the label.
+    in the label's own unit and repeats it as the label. ``own``: the scores of a kind that has
+    others.
     """
 
+    own: Scored | None = None
+
     def load_context(self, context: PythonModelContext) -> None:
+        """As MLflow loads a stored model: what is stored as code runs."""
         folder = Path(context.artifacts["model"])
+        own = folder / OWN_SCORES
+        self.read(folder, run_path(str(own))["scored"] if own.is_file() else None)
+
+    def read(self, folder: Path, own: Scored | None = None) -> None:
+        """Read weights, encoder and card; no stored code runs."""
+        self.own = own
         text = (folder / "encoder.json").read_text(encoding="utf-8")
         kind = MatrixEncoder if json.loads(text)["encoder"] == "matrix" else Encoder
         self.encoder = kind.from_json(text)
@@ -112,6 +128,8 @@ class LinearScorer(PythonModel):
         if label["kind"] == "relevance":
             return self.ranked(frame, label["query"])
         rows = self.encoder.transform(frame)
+        if self.own is not None:
+            return pd.DataFrame(dict(self.own(self.card, self.weights, rows)), index=frame.index)
         if self.network is not None:
             scores = self.network.scores_of(rows)
             names = np.array(

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from dpcore.errors import DPFlowsError, InputError, require_choice
+from dpcore.errors import DPFlowsError, InputError
 from dpcore.preprocess.frames import as_frame
 from tasks.ledger import Ledger
 from tasks.ledger.summary import entries, entry
@@ -187,9 +187,6 @@ def start_without_price(start: Sequence[float] | None, dataset: str, ledger: Led
     ]
 
 
-OUTPUTS = ("label", "score", "rank")
-
-
 def predict_fn(model: str, output: str = "label") -> Callable[[Any], np.ndarray]:
     """A function from rows to one column ``output`` of the stored ``model`` (a URI such as
     ``models:/NAME@ALIAS``).
@@ -199,7 +196,6 @@ def predict_fn(model: str, output: str = "label") -> Callable[[Any], np.ndarray]
     or scores. Raises ``InputError`` where the model has no such output or a column is missing,
     naming it.
     """
-    require_choice(OUTPUTS, output=output)
     loaded = load_model(model)
     names = [str(name) for name in loaded.metadata.get_input_schema().input_names()]
     known = [str(name) for name in loaded.metadata.get_output_schema().input_names()]

@@ -31,6 +31,7 @@ class Sides(Kind):
     name = "sides"
     report = "sides"
     param_names = ("sides.middle",)
+    scores = Path(__file__).with_name("sides_scores.py")
 
     def fits(self, config: TrainConfig, schema: Schema) -> bool:
         return schema.label.kind == "regression" and config.objective.loss == "logistic"

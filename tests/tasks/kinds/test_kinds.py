@@ -17,6 +17,7 @@ from dpcore.errors import InputError
 from tasks import kinds, training
 from tasks.audit.mlflow_run import read_run
 from tasks.audit.rules_derived import NAME_RULES
+from tasks.audit.rules_model import derived
 from tasks.compare import resume
 from tasks.compare.batch import batches_of, run_batch
 from tasks.compare.config import parse_compare
@@ -25,6 +26,8 @@ from tasks.home import Home
 from tasks.kinds import base
 from tasks.ledger import Ledger
 from tasks.record import tracking
+from tasks.record.example import fault
+from tasks.record.model import OWN_SCORES
 from tasks.record.stored import load_model
 from tests.tasks.compare.test_engine import bench_of
 from tests.tasks.kinds.sides import Sides
@@ -135,13 +138,26 @@ def test_a_toy_kind_trains_end_to_end(
     assert len(client.get_metric_history(summary["run_id"], "internal.curve.right_side")) == len(
         page["curve"]
     )
-    scored = load_model(summary["model"]).predict(
-        pd.DataFrame({"area": [5.0, 95.0], "town": ["a", "a"]})
-    )
-    assert scored["score"][0] < 500 < scored["score"][1]  # the middle of the declared bounds
+    loaded = load_model(summary["model"])
+    scored = loaded.predict(pd.DataFrame({"area": [5.0, 95.0], "town": ["a", "a"]}))
+    assert list(scored) == ["side", "chance", "score"]
+    assert scored["side"].tolist() == ["below 0", "above 0"]
+    assert scored["chance"][0] < 0.5 < scored["chance"][1]
+    assert loaded.metadata.get_output_schema().input_names() == list(scored)
     subject = read_run(client, summary["run_id"])
     assert json.loads(subject.model["model.json"])["sides"] == {"middle": 0.0}
     assert [finding for rule in NAME_RULES for finding in rule(subject)] == []
+    assert [one.name for one in derived(subject)] == []
+    # What is stored as code runs where MLflow loads a model, and nowhere else.
+    assert subject.model[OWN_SCORES] == Sides.scores.read_bytes()
+    assert fault({**subject.model, OWN_SCORES: b"raise SystemExit"}) == ""
+
+
+def test_a_kind_with_own_scores_has_to_be_registered(registered: None) -> None:
+    assert kinds.own_scores({}) is None
+    assert callable(kinds.own_scores({"kind": "sides"}))
+    with pytest.raises(InputError, match="did you mean 'sides'"):
+        kinds.own_scores({"kind": "side"})
 
 
 def test_a_toy_kind_is_compared(home: Home, prices: Path, registered: None) -> None:
