@@ -64,7 +64,7 @@ LINES: dict[str, str] = {
     "train": "Train one private model, charge the ledger, record the run.",
     "compare": "Compare algorithms on folds: tables, figures, MLflow runs.",
     "crossval": "Cross-validate one training configuration.",
-    "bench": "Compare with diffprivlib and Opacus: quality and speed.",
+    "bench": "Compare with diffprivlib, Opacus and DP-EBM: quality and speed.",
     "retrain": "Train the newest period of a schedule, once, or --serve it.",
     "runs": "List the trainings of this home folder.",
     "show": "Show one training: guarantee, parameters, numbers, releases.",

@@ -439,8 +439,8 @@ def bench(
         bool, typer.Option("--speed", help="Sums, fits and encoding on made-up rows, as ratios.")
     ] = False,
 ) -> None:
-    """Compare with diffprivlib and Opacus on the same folds: quality and speed as ratios; they need
-    dpflows[peers]. With --speed: how fast this machine is, to scipy and scikit-learn.
+    """Compare with diffprivlib, Opacus and DP-EBM on the same folds: quality and speed as ratios;
+    they need dpflows[peers]. With --speed: how fast this machine is, to scipy and scikit-learn.
     """
     if speed:
         begin("measuring")

@@ -23,11 +23,19 @@ from scipy.optimize import minimize
 from dpcore.accounting.observers import Evaluations
 from dpcore.descent.minimise import MOST_COLUMNS, Perturbed
 from dpcore.problem import Problem
-from tasks.compare.config import MEAN_LABEL, NON_PRIVATE, AlgorithmEntry, CompareConfig, CompareData
+from tasks.compare.config import (
+    MEAN_LABEL,
+    NON_PRIVATE,
+    AlgorithmEntry,
+    CompareConfig,
+    CompareData,
+    PeerEntry,
+)
 from tasks.compare.variants import Jobs, given, objectives_of, training_config
-from tasks.config.train import AlgorithmSection, ObjectiveSection
+from tasks.config.train import AlgorithmSection, ObjectiveSection, PreprocessSection
 from tasks.kinds import kind_of
 from tasks.kinds.base import Job
+from tasks.peers import find_peer
 from tasks.schema import find_schema
 
 MINIMISATION_ERROR = "minimisation_error"
@@ -83,9 +91,18 @@ def wanted(metrics: Sequence[str] | None) -> bool:
     return bool(set(metrics or ()) & set(COUNTS))
 
 
-# The rows that another library gets are encoded as for this algorithm, unless its entry names an
-# encoding.
+# The rows that another library gets are encoded as for this algorithm, unless the library or its
+# entry names an encoding.
 ENCODED_AS = "dp_sgd"
+
+
+def encoded_as(peer: PeerEntry) -> AlgorithmEntry:
+    """The entry whose encoding the library of ``peer`` gets."""
+    own = find_peer(peer.name).preprocess
+    if own is None:
+        return AlgorithmEntry(name=ENCODED_AS, preprocess=peer.preprocess)
+    named = {} if peer.preprocess is None else peer.preprocess.model_dump(exclude_none=True)
+    return AlgorithmEntry(name=ENCODED_AS, preprocess=PreprocessSection(**{**own, **named}))
 
 
 def lines(
@@ -143,10 +160,7 @@ Made = Callable[[ObjectiveSection, AlgorithmEntry], Job]
 def beside_libraries(config: CompareConfig, objective: ObjectiveSection, made: Made) -> list[Job]:
     """Jobs with the encodings that other libraries get, whose ceiling is drawn as well."""
     libraries = () if config.peers is None else config.peers.libraries
-    return [
-        made(objective, AlgorithmEntry(name=ENCODED_AS, preprocess=peer.preprocess))
-        for peer in libraries
-    ]
+    return [made(objective, encoded_as(peer)) for peer in libraries]
 
 
 def simplest(objective: ObjectiveSection, made: Made) -> Iterator[tuple[str, Job]]:

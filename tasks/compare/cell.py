@@ -15,6 +15,7 @@ import numpy as np
 from dpcore.accounting.observers import Evaluations, Iterates
 from dpcore.metrics import coverage, support_precision_recall
 from dpcore.objective import LinearObjective
+from dpcore.preprocess.design import Data, Design
 from dpcore.problem import Problem
 from dpcore.train import Planned, Result, run
 from dpcore.train.running import trace
@@ -24,6 +25,7 @@ from tasks.compare.folds import Fold, Rows
 from tasks.compare.grid import Cell, Plans, Setting, noise_seed
 from tasks.compare.variants import weak
 from tasks.kinds.base import Job
+from tasks.kinds.quality import predicted
 from tasks.kinds.table import constant
 from tasks.peers import PeerRun
 
@@ -154,16 +156,26 @@ def measured_elsewhere(peer: PeerRun, cell: Cell, config: CompareConfig, rows: R
     part, problem = rows.part(cell), problem_of(cell, config, rows)
     guarantee = (setting.config.privacy.epsilon, setting.config.privacy.delta)
     seed = noise_seed(cell) % 2**32 if config.reproducible else None
-    found = peer.train(part.objective, problem, guarantee, seed)
-    weights = np.array(found["weights"], dtype=float)
+    labels = setting.job.schema.label.scaled_to
+    found = peer.train(part.objective, problem, guarantee, seed, part.test, labels)
+    if "scores" in found:
+        metrics = metrics_of_scores(setting, part, found["scores"])
+    else:
+        metrics = metrics_of(setting, config, part, np.array(found["weights"], dtype=float))
     return {
         "n": problem.n,
         "seconds": found["seconds"],
         "spent_epsilon": found["spent_epsilon"],
-        "metrics": finite(metrics_of(setting, config, part, weights)),
+        "metrics": finite(metrics),
         "curve": [],
         "warnings": [f"{peer.peer.name}: {text}" for text in found["warnings"]],
     }
+
+
+def metrics_of_scores(setting: Setting, part: Fold, scores: Sequence[float]) -> dict[str, float]:
+    """The metrics of held-out rows by their scores alone; no weights, so no objective."""
+    column = Data(np.array(scores)[:, None], part.test.y, Design(("score",), np.inf))
+    return predicted(setting.job, column, np.ones(1), setting.job.problem.loss.name)
 
 
 def problem_of(cell: Cell, config: CompareConfig, rows: Rows) -> Problem:

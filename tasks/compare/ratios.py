@@ -14,15 +14,24 @@ from shutil import which
 from typing import Any
 
 from dpcore.errors import InputError
-from tasks.compare.baselines import ENCODED_AS
-from tasks.compare.config import AlgorithmEntry, CompareConfig, PeerEntry
+from tasks.compare.baselines import encoded_as
+from tasks.compare.config import CompareConfig, PeerEntry
 from tasks.compare.grid import LeftOut, Setting
 from tasks.compare.grouping import SECONDS, Place, Record, collect, done, measured, metrics_of
 from tasks.compare.variants import Jobs, objectives_of, training_config
 from tasks.config.train import AlgorithmSection
 from tasks.drawing.html import Cell, sortable
 from tasks.drawing.words import metric_title
-from tasks.peers import PEERS, Peer, PeerError, PeerRun, check_problem, find_peer, peer_process
+from tasks.peers import (
+    PEERS,
+    Peer,
+    PeerError,
+    PeerRun,
+    check_attributes,
+    check_problem,
+    find_peer,
+    peer_process,
+)
 
 CAPTION = (
     "Same data, folds, adjacency, delta and epsilon. Ratio: mean of our algorithm over mean of the "
@@ -229,7 +238,7 @@ def _settings(
 ) -> tuple[list[Setting], list[LeftOut]]:
     found: list[Setting] = []
     missing: list[LeftOut] = []
-    encoded = AlgorithmEntry(name=ENCODED_AS, preprocess=entry.preprocess)
+    encoded = encoded_as(entry)
     adjacencies = [
         a for a in config.privacy.adjacency if a is run.peer.adjacency
     ] or config.privacy.adjacency[:1]
@@ -246,6 +255,7 @@ def _settings(
             )
         try:
             check_problem(run.peer, job.problem)
+            check_attributes(run.peer, job.encoder)
         except InputError as error:
             missing.append(
                 LeftOut(

@@ -1,10 +1,11 @@
-"""Trains logistic regressions with another library. Run as a program: ``python worker.py NAME``.
+"""Trains linear and additive models with another library: ``python worker.py NAME``.
 
 It imports nothing of dpflows, so the interpreter that runs it needs numpy and the library alone.
 The first line that it writes is {"ready": versions} or {"missing": reason}; then it answers each
 line of JSON that it reads with one of its own, until its input ends. A request names an NPZ file
-with ``X`` (n, d) and ``y`` (n,) in {-1, +1}; the answer holds ``weights`` (d,), the ``seconds`` of
-the training alone, and what the library says about the run.
+with ``X`` (n, d), ``y`` (n,), which is -1 or +1 or a number, and for an additive model rows ``T``
+(m, d); the answer holds ``weights`` (d,) or the ``scores`` (m,) of ``T``, the ``seconds`` of the
+training alone, and what the library says about the run.
 """
 
 from __future__ import annotations
@@ -126,24 +127,47 @@ class Rows:
 
 class Diffprivlib:
     """Its LogisticRegression: objective perturbation after Chaudhuri et al. (2011), delta = 0, one
-    record replaced.
+    record replaced; or its LinearRegression, the functional mechanism of Zhang et al. (2012).
     """
 
     packages = ("diffprivlib", "scikit-learn", "numpy")
 
     def __init__(self) -> None:
-        from diffprivlib.models import LogisticRegression
+        from diffprivlib.models import LinearRegression, LogisticRegression
 
-        self.model = LogisticRegression
+        self.model, self.linear = LogisticRegression, LinearRegression
 
     def train(self, X: Any, y: Any, asked: dict[str, Any]) -> dict[str, Any]:
-        """``asked``: epsilon, norm_bound, C, max_iter, tol, seed.
+        """``asked``: epsilon, norm_bound, loss, labels, C, max_iter, tol, seed."""
+        fit = self.classes if asked["loss"] == "logistic" else self.numbers
+        return fit(X.astype("float64"), y, asked)
+
+    def numbers(self, X: Any, y: Any, asked: dict[str, Any]) -> dict[str, Any]:
+        """Least squares. No value exceeds 1 in size; the bounds are -1 and 1 even where columns are
+        declared from 0 on, for the library takes the lower bound as the size of a square, and would
+        release sums of squares without noise (0.6.6).
+        """
+        model = self.linear(
+            epsilon=asked["epsilon"],
+            bounds_X=(-1.0, 1.0),
+            bounds_y=tuple(asked["labels"]),
+            fit_intercept=False,
+            random_state=asked["seed"],
+        )
+        start = perf_counter()
+        model.fit(X, y)
+        seconds = perf_counter() - start
+        weights = model.coef_.reshape(-1).tolist()
+        return {"weights": weights, "seconds": seconds, "spent_epsilon": asked["epsilon"]}
+
+    def classes(self, X: Any, y: Any, asked: dict[str, Any]) -> dict[str, Any]:
+        """Logistic regression.
 
         The bound that the library takes from ``data_norm`` is right for rows of norm 1, so rows are
         scaled to that and the weights scaled back.
         """
         scale = asked["norm_bound"]
-        X = X.astype("float64") / scale
+        X = X / scale
         model = self.model(
             epsilon=asked["epsilon"],
             data_norm=1.0,
@@ -165,7 +189,68 @@ class Diffprivlib:
         }
 
 
-PEERS: dict[str, Any] = {"opacus": Opacus, "diffprivlib": Diffprivlib}
+class DPEBM:
+    """InterpretML's DP-EBM (Nori et al. 2021): noisy bins, then additive boosting on random splits,
+    one record more or fewer.
+    """
+
+    packages = ("interpret-core", "numpy")
+
+    def __init__(self) -> None:
+        from interpret.privacy import (
+            DPExplainableBoostingClassifier,
+            DPExplainableBoostingRegressor,
+        )
+
+        self.classes, self.numbers = DPExplainableBoostingClassifier, DPExplainableBoostingRegressor
+
+    def train(self, X: Any, y: Any, asked: dict[str, Any]) -> dict[str, Any]:
+        """``asked``: epsilon, delta, loss, labels, attributes, T, max_bins, learning_rate,
+        max_rounds, max_leaves, bin_budget_frac, seed.
+        """
+        columns = asked["attributes"]
+        names = ("epsilon", "delta", "max_bins", "learning_rate", "max_rounds", "max_leaves")
+        settings = {name: asked[name] for name in (*names, "bin_budget_frac")} | {
+            "feature_types": ["nominal" if one["nominal"] else "continuous" for one in columns],
+            "privacy_bounds": {
+                place: tuple(one["bounds"])
+                for place, one in enumerate(columns)
+                if not one["nominal"]
+            },
+            "random_state": asked["seed"],
+            "n_jobs": 1,
+        }
+        rows, test = (values(table, columns) for table in (X, asked["T"]))
+        start = perf_counter()
+        if asked["loss"] == "logistic":
+            score = self.classes(**settings).fit(rows, y).decision_function
+        else:
+            low, high = asked["labels"]
+            ends = {"privacy_target_min": low, "privacy_target_max": high}
+            score = self.numbers(**settings, **ends).fit(rows, y).predict
+        seconds = perf_counter() - start
+        return {
+            "scores": score(test).tolist(),
+            "seconds": seconds,
+            "spent_epsilon": asked["epsilon"],
+        }
+
+
+def values(X: Any, attributes: Any) -> Any:
+    """Attributes (n, k) from their columns (n, d): the number itself, or the place of the level
+    that is 1, -1 where none is.
+    """
+    import numpy as np
+
+    found = np.empty((len(X), len(attributes)))
+    for place, one in enumerate(attributes):
+        part = X[:, one["columns"]]
+        level = np.where(part.any(axis=1), part.argmax(axis=1), -1)
+        found[:, place] = level if one["nominal"] else part[:, 0]
+    return found
+
+
+PEERS: dict[str, Any] = {"opacus": Opacus, "diffprivlib": Diffprivlib, "dp_ebm": DPEBM}
 
 
 def answer(peer: Any, line: str) -> dict[str, Any]:
@@ -176,6 +261,7 @@ def answer(peer: Any, line: str) -> dict[str, Any]:
         asked = json.loads(line)
         with np.load(asked.pop("rows"), allow_pickle=False) as rows:
             X, y = rows["X"], rows["y"]
+            asked |= {"T": rows["T"]} if "T" in rows else {}
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             found = peer.train(X, y, asked)

@@ -7,14 +7,15 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from dpcore.errors import InputError
-from dpcore.losses import Logistic
-from dpcore.problem import Adjacency, Problem
+from dpcore.losses import Hinge, HuberRegression, Logistic, Loss, Squared
+from dpcore.problem import Adjacency, Block, Problem
 from tasks import peers
 from tasks.compare import resume
 from tasks.compare.batch import batches_of, run_batch
@@ -23,7 +24,15 @@ from tasks.compare.config import CompareConfig, load_compare
 from tasks.compare.grid import expand
 from tasks.compare.ratios import missing_words, peer_settings, ratios
 from tasks.home import Home
-from tasks.peers import PEERS, PeerError, PeerProcess, PeerRun, peer_process
+from tasks.peers import (
+    PEERS,
+    PeerError,
+    PeerProcess,
+    PeerRun,
+    check_problem,
+    peer_process,
+    worker,
+)
 from tests.tasks.compare.cells import cell, failed
 from tests.tasks.compare.test_engine import bench_of, comparison_of, public
 from tests.tasks.peers.fake_peer import fake_python
@@ -40,7 +49,7 @@ def processes_end() -> Iterator[None]:
 def with_peers(schema: Path, python: str, **values: Any) -> CompareConfig:
     section = {
         "python": python,
-        "libraries": [{"name": "opacus"}, {"name": "diffprivlib"}],
+        "libraries": [{"name": "opacus"}, {"name": "diffprivlib"}, {"name": "dp_ebm"}],
         "timeout": 300,
     }
     base = {
@@ -61,6 +70,7 @@ def test_a_library_trains_on_the_rows_of_the_fold(small: Path, home: Home) -> No
     assert {one.setting.label: str(one.setting.config.privacy.adjacency) for one in elsewhere} == {
         "opacus": "add_remove",
         "diffprivlib": "replace_one",
+        "dp_ebm": "add_remove",
     }
     ours = {
         one.fold: comparison.rows.part(one)
@@ -71,7 +81,9 @@ def test_a_library_trains_on_the_rows_of_the_fold(small: Path, home: Home) -> No
         record = run_cell(one, comparison.config, comparison.rows, comparison.plans)
         assert (record["status"], record["error"]) == ("done", None)
         assert (record["seconds"], record["spent_epsilon"], record["epsilon"]) == (0.5, 1.0, 1.0)
-        part = ours[one.fold]
+        additive = one.setting.label == "dp_ebm"  # rows as they are, scores instead of weights
+        part = comparison.rows.part(one) if additive else ours[one.fold]
+        assert ("objective" in record["metrics"]) is not additive
         X = part.objective.X.toarray() if hasattr(part.objective.X, "toarray") else part.objective.X
         weights = part.objective.y @ X / len(X)
         T = part.test.X.toarray() if hasattr(part.test.X, "toarray") else part.test.X
@@ -195,8 +207,44 @@ def test_what_a_library_is_asked_for() -> None:
     free = replace(problem, l2=0.0)
     assert PEERS["diffprivlib"].request({"C": 3.0}, free, 0.5, 1e-6)["C"] == 3.0
     assert PEERS["opacus"].request({}, problem, 0.5, 1e-6) == {
-        **{"epsilon": 0.5, "delta": 1e-6, "norm_bound": 2.0, "l2": 1e-3},
+        **{"epsilon": 0.5, "delta": 1e-6, "norm_bound": 2.0, "l2": 1e-3, "loss": "logistic"},
     }
+
+
+def test_an_additive_library_gets_attributes_and_no_parts_of_numbers(small: Path) -> None:
+    blocks = (Block((0, 1, 2)), Block((3,), "numeric"))
+    problem = Problem(
+        n=9, dimension=6, loss=Logistic(), norm_bound=2.0, blocks=blocks, intercept=True
+    )
+    found = PEERS["dp_ebm"].request({}, problem, 0.5, 1e-6)["attributes"]
+    assert found == [
+        {"columns": [0, 1, 2], "nominal": True, "bounds": [0.0, 1.0]},
+        {"columns": [3], "nominal": False, "bounds": [0.0, 1.0]},
+        {"columns": [4], "nominal": False, "bounds": [-2.0, 2.0]},
+    ]
+    X = np.array([[0, 1.0, 0, 0.25, -1.5, 1], [0, 0, 0, 1, 0.5, 1], [1.0, 0, 0, 0, 2, 1]])
+    assert worker.values(X, found).tolist() == [[1, 0.25, -1.5], [-1, 1, 0.5], [0, 0, 2]]
+    public(small)
+    python = fake_python(small.parent / "fake")
+    for numeric, crosses, named in (
+        ("hats(8)", [], "age"),
+        ("minmax", [["city", {"age": "bins(3)"}]], "city"),
+    ):
+        entry = {"name": "dp_ebm", "preprocess": {"numeric": numeric, "crosses": crosses}}
+        config = with_peers(small, python, peers={"python": python, "libraries": [entry]})
+        settings, [missing] = peer_settings(config)
+        assert not settings and "Expected numbers as one column each" in missing.reason
+        assert named in missing.reason
+
+
+@pytest.mark.parametrize("name", ["dp_ebm", "diffprivlib"])
+def test_libraries_that_train_regressions(name: str) -> None:
+    facts = {"n": 9, "dimension": 3, "adjacency": PEERS[name].adjacency}
+    check_problem(PEERS[name], Problem(loss=HuberRegression(), **facts))
+    with pytest.raises(InputError, match="loss of one score"):
+        check_problem(PEERS["opacus"], Problem(loss=Squared(), **facts))
+    with pytest.raises(InputError, match="got loss='hinge'"):
+        check_problem(PEERS[name], Problem(loss=Hinge(), **facts))
 
 
 def test_cells_of_another_version_are_other_cells(small: Path, home: Home) -> None:
@@ -211,6 +259,7 @@ def test_cells_of_another_version_are_other_cells(small: Path, home: Home) -> No
     assert {one.setting.label for one in again.to_run} == {
         "majority",
         "non_private minmax cap",
+        "non_private minmax",
         "dp_sgd steps=3",
     }
     peer_process(str(small.parent / "fake" / "python"), "opacus").versions["numpy"] = "another"
@@ -266,11 +315,10 @@ def test_the_shipped_bench_has_a_grid_and_names_its_libraries() -> None:
         assert PEERS[entry.name].parameters(entry.parameters)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(PEERS))
-def test_a_real_library_keeps_its_guarantee_and_learns(name: str) -> None:
-    """Runs where the interpreter of DPFLOWS_PEERS (by default this one) has the library. Two
-    classes that a line through the origin separates, epsilon 8: 0.5 would be chance."""
+def real_library(name: str, losses: Loss, rows: Any, settings: dict[str, Any]) -> Any:
+    """What trains on ``rows`` by a seed, at epsilon 8: scores of the same rows. Skips where the
+    interpreter of DPFLOWS_PEERS (by default this one) lacks the library.
+    """
     peer = PEERS[name]
     real = PeerProcess(*key_of(name))
     try:
@@ -278,29 +326,54 @@ def test_a_real_library_keeps_its_guarantee_and_learns(name: str) -> None:
     except PeerError as error:
         pytest.skip(f"{error}; DPFLOWS_PEERS names an interpreter that has it")
     real.end()
+    problem = Problem(
+        n=len(rows.y),
+        dimension=rows.X.shape[1],
+        loss=losses,
+        norm_bound=1.0,
+        adjacency=peer.adjacency,
+    )
+    run = PeerRun(peer, peer.parameters(settings), os.environ.get("DPFLOWS_PEERS"), 120.0)
+
+    def scores(seed: int | None) -> np.ndarray:
+        found = run.train(rows, problem, (8.0, 1e-5), seed, rows)
+        assert 0 < found["spent_epsilon"] <= 8.0
+        return np.array(found["scores"]) if peer.additive else rows.X @ np.array(found["weights"])
+
+    return scores
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(PEERS))
+def test_a_real_library_keeps_its_guarantee_and_learns(name: str) -> None:
+    """Two classes that a line through the origin separates, epsilon 8: 0.5 would be chance."""
     rng = np.random.default_rng(3)
     X = rng.normal(size=(4000, 4))
     # half of the bound: weights come back in our units
     X /= np.linalg.norm(X, axis=1)[:, None] / 0.5
-    y = np.where(X[:, 0] > 0, 1.0, -1.0)
-    problem = Problem(
-        n=4000, dimension=4, loss=Logistic(), norm_bound=1.0, adjacency=peer.adjacency
-    )
-    small = {"batch_size": 500, "epochs": 3, "accountant": "rdp"} if name == "opacus" else {}
-    run = PeerRun(peer, peer.parameters(small), os.environ.get("DPFLOWS_PEERS"), 120.0)
+    rows = SimpleNamespace(X=X, y=np.where(X[:, 0] > 0, 1.0, -1.0))
+    small = {
+        "opacus": {"batch_size": 500, "epochs": 3, "accountant": "rdp"},
+        "dp_ebm": {"max_rounds": 60, "learning_rate": 0.1},
+    }
+    scores = real_library(name, Logistic(), rows, small.get(name, {}))
+    first = scores(None)
+    assert np.mean(np.sign(first) == rows.y) > 0.9
+    assert not np.array_equal(first, scores(None))  # noise comes from the operating system
+    assert np.array_equal(scores(5), scores(5))
 
-    class Rows:
-        pass
 
-    rows: Any = Rows()
-    rows.X, rows.y = X, y
-    found = run.train(rows, problem, (8.0, 1e-5), None)
-    assert 0 < found["spent_epsilon"] <= 8.0
-    assert np.mean(np.sign(X @ np.array(found["weights"])) == y) > 0.9
-    again = run.train(rows, problem, (8.0, 1e-5), None)
-    assert again["weights"] != found["weights"]  # noise comes from the operating system
-    same = [run.train(rows, problem, (8.0, 1e-5), 5)["weights"] for _ in range(2)]
-    assert same[0] == same[1]
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["dp_ebm", "diffprivlib"])
+def test_a_real_library_learns_a_number(name: str) -> None:
+    rng = np.random.default_rng(3)
+    X = rng.uniform(-0.5, 0.5, size=(20_000, 3))
+    rows = SimpleNamespace(X=X, y=X[:, 0] + X[:, 1])
+    small = {"dp_ebm": {"max_rounds": 60, "learning_rate": 0.1}}
+    scores = real_library(name, Squared(), rows, small.get(name, {}))
+    first = scores(None)
+    assert np.mean((first - rows.y) ** 2) < 0.3 * np.var(rows.y)
+    assert not np.array_equal(first, scores(None))
 
 
 def key_of(name: str) -> tuple[str, str]:
