@@ -76,10 +76,11 @@ def open_chunks(
     read = False
     for number, part in enumerate(files):
         made = _made_cells(schema, part, number, len(files))
+        own = _mine_in(schema, made, mine)
         try:
-            for chunk in read_part(schema, part, skip_lines, mine):
+            for chunk in read_part(schema, part, skip_lines, own):
                 read = True
-                yield _with_cells(schema, chunk, made)
+                yield _with_cells(schema, chunk, made, own)
         except EmptyTable as error:
             empty = empty or error
     if empty is not None and not read:
@@ -154,7 +155,18 @@ def _made_cells(schema: Schema, part: Part, number: int, count: int) -> dict[str
     return found
 
 
-def _with_cells(schema: Schema, chunk: Chunk, made: dict[str, str]) -> Chunk:
+def _mine_in(schema: Schema, made: dict[str, str], mine: Mine | None) -> Mine | None:
+    """``mine`` of a part whose folder names the block of all its rows, unless the file does."""
+    column = None if schema.block is None else schema.block.column
+    if mine is None or column not in made:
+        return mine
+    inside = bool(mine(pd.DataFrame({column: [made[column]]}, dtype=object))[0])
+    return lambda rows: mine(rows) if column in rows else np.full(len(rows), inside)
+
+
+def _with_cells(
+    schema: Schema, chunk: Chunk, made: dict[str, str], mine: Mine | None = None
+) -> Chunk:
     """``chunk`` with the same cell in every row of the columns ``made``, where the file has no such
     column.
     """
@@ -170,7 +182,8 @@ def _with_cells(schema: Schema, chunk: Chunk, made: dict[str, str]) -> Chunk:
             columns[name], found = column_numbers(
                 name, pd.Series(columns[name]), marks, schema.text
             )
-            faults += found
+            rows = np.arange(chunk.rows) if mine is None else np.flatnonzero(mine(chunk.table))
+            faults += [(n, rows, shown, rule) for n, _, shown, rule in found if len(rows)]
     return (
         replace(chunk, table=chunk.table.assign(**columns), faults=tuple(faults))
         if columns

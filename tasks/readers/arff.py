@@ -21,7 +21,7 @@ from tasks.readers.chunk import (
     ESCAPE,
     Chunk,
     Mine,
-    block_cell,
+    block_cells,
     chunk_rows,
     no_rows,
     open_text,
@@ -205,9 +205,7 @@ def _chunk(
     wanted = np.arange(len(rows))
     where: pd.DataFrame | None = None
     if mine is not None and schema.block is not None:
-        place = names.index(schema.block.column)
-        cells = [block_cell(schema, [c or "" for c in row], place) for _, row in rows]
-        where = pd.DataFrame({schema.block.column: cells}, dtype=object)
+        where = block_cells(schema, [row for _, row in rows], names)
         wanted = np.flatnonzero(mine(where))
     for k in wanted:
         line, row = rows[k]
@@ -234,7 +232,7 @@ def _chunk(
         columns[attribute.name] = column
     frame = pd.DataFrame(columns)
     if where is not None:
-        frame[where.columns[0]] = where.iloc[:, 0]
+        frame = frame.assign(**{str(name): where[name] for name in where})
     if mine is not None:
         tally.raise_faults()
     faults = [(c, np.array([n - start - 1]), [v], r) for n, c, v, r in tally.faults]

@@ -8,12 +8,13 @@ from codecs import lookup
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from tasks.readers.cell_numbers import column_numbers
-from tasks.readers.chunk import Chunk, Fault
+from tasks.readers.chunk import Chunk, Fault, Mine
 from tasks.readers.parts import Part, bytes_stream
 from tasks.schema import Schema
 
@@ -56,6 +57,7 @@ def read_plain(
     kinds: dict[str, str | None],
     marks: list[str],
     offset: int,
+    mine: Mine | None = None,
 ) -> Iterator[Chunk]:
     """Yield frames of the rows after the first ``offset`` bytes; raises ``NotPlain`` where the
     parser gives up.
@@ -93,7 +95,7 @@ def read_plain(
                 chunk = Chunk(frame_of(batch))
                 if text.strip and _quoted(chunk, text.quote, kinds):
                     raise NotPlain(rows)
-                yield with_numbers(schema, chunk, dict.fromkeys(grouped, marks))
+                yield with_numbers(schema, chunk, dict.fromkeys(grouped, marks), mine)
                 rows += chunk.rows
     except (pa.ArrowInvalid, OSError):
         raise NotPlain(rows) from None
@@ -106,15 +108,26 @@ def after(stream: Any, offset: int) -> Any:
     return stream
 
 
-def with_numbers(schema: Schema, chunk: Chunk, marks: dict[str, list[str]]) -> Chunk:
+def with_numbers(
+    schema: Schema, chunk: Chunk, marks: dict[str, list[str]], mine: Mine | None = None
+) -> Chunk:
     """``chunk`` with the columns of ``marks`` (name -> texts of no value), which are texts, as
-    numbers.
+    numbers; of rows that are not ``mine`` none is looked at.
     """
+    wanted = None if mine is None or not marks else np.flatnonzero(mine(chunk.table))
+    columns: dict[str, Any] = {}
     faults: list[Fault] = []
     for name, missing in marks.items():
-        numbers, found = column_numbers(name, chunk.table[name], missing, schema.text)
-        chunk.table[name] = numbers
+        cells = chunk.table[name] if wanted is None else chunk.table[name].iloc[wanted]
+        columns[name], found = column_numbers(name, cells, missing, schema.text)
+        if wanted is not None:
+            numbers = np.full(chunk.rows, np.nan)
+            numbers[wanted] = columns[name]
+            columns[name] = numbers
+            found = [(column, wanted[rows], shown, rule) for column, rows, shown, rule in found]
         faults += found
+    for name, numbers in columns.items():
+        chunk.table[name] = numbers
     return Chunk(chunk.table, faults=tuple(faults)) if faults else chunk
 
 

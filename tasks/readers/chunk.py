@@ -13,7 +13,7 @@ what belongs to no row, a damaged file, a header, a quote that never ends.
 from __future__ import annotations
 
 from codecs import lookup
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from io import TextIOWrapper
 from itertools import islice
@@ -103,11 +103,16 @@ def undecoded(text: str) -> bool:
     return not text.isascii() and any("\udc80" <= letter <= "\udcff" for letter in text)
 
 
-def block_cell(schema: Schema, cells: list[str], place: int) -> str:
-    """The cell that names the block of a row, empty where it cannot be read."""
-    assert schema.block is not None
-    cell = cells[place] if place < len(cells) else ""
-    return "" if undecoded(cell) else cell
+def block_cells(schema: Schema, rows: Sequence[Sequence[Any]], names: list[str]) -> pd.DataFrame:
+    """The cells that name the blocks of rows, empty where one cannot be read; without a column
+    where a folder names the block of all.
+    """
+    column = None if schema.block is None else schema.block.column
+    if column not in names:
+        return pd.DataFrame(index=range(len(rows)))
+    place = names.index(column)
+    cells = [row[place] or "" if place < len(row) else "" for row in rows]
+    return pd.DataFrame({column: ["" if undecoded(c) else c for c in cells]}, dtype=object)
 
 
 def read_rows(
@@ -119,16 +124,14 @@ def read_rows(
     In the others all cells are empty but the one that names the block. Raises ``InputError`` for a
     row that is read and has another number of cells than ``names``, or bytes that are no text.
     """
-    assert schema.block is not None
-    place, start = names.index(schema.block.column), done
+    start = done
     source = islice((row for row in rows if any(row) or len(row) > 1), done, None)
     while found := list(islice(source, chunk_rows(len(names)))):
-        where = pd.DataFrame(
-            {schema.block.column: [block_cell(schema, row, place) for row in found]}, dtype=object
-        )
+        where = block_cells(schema, found, names)
         wanted = np.flatnonzero(mine(where))
         table = np.full((len(found), len(names)), "", dtype=object)
-        table[:, place] = where.iloc[:, 0]
+        for name in where:
+            table[:, names.index(str(name))] = where[name]
         read = set(wanted.tolist())
         for k, row in enumerate(found):
             if k in read:

@@ -32,11 +32,10 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
 from dpcore.errors import InputError
-from tasks.readers.arrow import needed
-from tasks.readers.cell_numbers import column_numbers
-from tasks.readers.chunk import Chunk, Fault, Mine, chunk_rows, no_rows
+from tasks.readers.arrow import needed, with_numbers
+from tasks.readers.chunk import Chunk, Mine, chunk_rows, no_rows
 from tasks.readers.parts import SqlTable
-from tasks.readers.text import as_declared, check_names, dtype_of, number_marks
+from tasks.readers.text import as_declared, check_names, dtype_of, text_marks
 from tasks.schema import Schema
 
 
@@ -86,7 +85,7 @@ def read_sql(schema: Schema, part: SqlTable, mine: Mine | None = None) -> Iterat
             frame = pd.DataFrame(
                 {names[k]: _series(list(values)) for k, values in zip(wanted, cells, strict=True)}
             )
-            yield _numbered(schema, frame)
+            yield with_numbers(schema, Chunk(frame), text_marks(schema, frame), mine)
             start += len(frame)
     if not start:
         raise no_rows(part)
@@ -95,15 +94,6 @@ def read_sql(schema: Schema, part: SqlTable, mine: Mine | None = None) -> Iterat
 def _series(values: list[Any]) -> Any:
     """The cells as they are: whole numbers beside gaps would become others."""
     return pd.Series(values, dtype=object if None in values else None)
-
-
-def _numbered(schema: Schema, frame: pd.DataFrame) -> Chunk:
-    faults: list[Fault] = []
-    for name, missing in number_marks(schema, [str(name) for name in frame]).items():
-        if frame[name].dtype == object or isinstance(frame[name].dtype, pd.StringDtype):
-            frame[name], found = column_numbers(name, frame[name], missing, schema.text)
-            faults += found
-    return Chunk(frame, faults=tuple(faults))
 
 
 @contextmanager

@@ -19,11 +19,10 @@ from dpcore.errors import InputError
 from dpcore.preprocess.frames import arrow_frame
 from tasks.home import Home
 from tasks.readers.arff import read_arff
-from tasks.readers.arrow import needed
-from tasks.readers.cell_numbers import column_numbers
-from tasks.readers.chunk import Chunk, Fault, Mine, chunk_rows, no_rows, parquet_frame, require_rows
+from tasks.readers.arrow import needed, with_numbers
+from tasks.readers.chunk import Chunk, Mine, chunk_rows, no_rows, parquet_frame, require_rows
 from tasks.readers.parts import Part, Remote, packing
-from tasks.readers.text import as_declared, check_names, dtype_of, header_names, number_marks
+from tasks.readers.text import as_declared, check_names, dtype_of, header_names, text_marks
 from tasks.schema import Schema
 
 
@@ -208,7 +207,8 @@ def read_excel(schema: Schema, part: Part, mine: Mine | None = None) -> Iterator
             f"{part}: the sheet has {frame.shape[1]} columns, got {len(names)} names; correct "
             "text.names."
         )
-    yield from _whole(schema, part, frame.set_axis(names, axis=1) if len(frame) else frame, names)
+    named = frame.set_axis(names, axis=1) if len(frame) else frame
+    yield from _whole(schema, part, named, names, mine)
 
 
 def _blank(cell: Any) -> bool:
@@ -226,7 +226,7 @@ def read_stata(schema: Schema, part: Part, mine: Mine | None = None) -> Iterator
             "preserve_dtypes": True,
         }
         with pd.read_stata(file, chunksize=chunk_rows(len(schema.columns)), **options) as reader:
-            yield from _typed(schema, part, reader)
+            yield from _typed(schema, part, reader, mine)
 
 
 def read_sas(schema: Schema, part: Part, mine: Mine | None = None) -> Iterator[Chunk]:
@@ -237,7 +237,7 @@ def read_sas(schema: Schema, part: Part, mine: Mine | None = None) -> Iterator[C
     require_rows(part)
     with part.open("rb") as file:
         name = "read_xport" if file.read(6) == b"HEADER" else "read_sas7bdat"
-    yield from _by_pyreadstat(schema, part, name, "a SAS file", {})
+    yield from _by_pyreadstat(schema, part, name, "a SAS file", {}, mine)
 
 
 def read_spss(schema: Schema, part: Part, mine: Mine | None = None) -> Iterator[Chunk]:
@@ -246,11 +246,16 @@ def read_spss(schema: Schema, part: Part, mine: Mine | None = None) -> Iterator[
     """
     require_rows(part)
     labels = {"apply_value_formats": schema.source.value_labels}
-    yield from _by_pyreadstat(schema, part, "read_sav", "an SPSS file", labels)
+    yield from _by_pyreadstat(schema, part, "read_sav", "an SPSS file", labels, mine)
 
 
 def _by_pyreadstat(
-    schema: Schema, part: Part, reader: str, what: str, options: dict[str, Any]
+    schema: Schema,
+    part: Part,
+    reader: str,
+    what: str,
+    options: dict[str, Any],
+    mine: Mine | None,
 ) -> Iterator[Chunk]:
     if isinstance(part, Remote):
         raise InputError(f"{part}: {what} is read from a local folder; copy it here first.")
@@ -264,7 +269,7 @@ def _by_pyreadstat(
                 chunksize=chunk_rows(len(schema.columns)),
                 **options,
             )
-            yield from _typed(schema, part, (frame for frame, _ in parts))
+            yield from _typed(schema, part, (frame for frame, _ in parts), mine)
         except pyreadstat.ReadstatError as error:
             raise ValueError(str(error)) from None
 
@@ -281,19 +286,19 @@ def _extra(package: str) -> Iterator[None]:
         ) from None
 
 
-def _typed(schema: Schema, part: Part, frames: Any) -> Iterator[Chunk]:
+def _typed(schema: Schema, part: Part, frames: Any, mine: Mine | None) -> Iterator[Chunk]:
     """Frames of a reader as chunks, their names as the schema spells them."""
     done = 0
     for frame in frames:
         names = as_declared(schema, [str(name) for name in frame.columns])
-        yield from _whole(schema, part, frame.set_axis(names, axis=1), names)
+        yield from _whole(schema, part, frame.set_axis(names, axis=1), names, mine)
         done += len(frame)
     if not done:
         raise no_rows(part)
 
 
 def _whole(
-    schema: Schema, part: Part, frame: pd.DataFrame, names: Sequence[str]
+    schema: Schema, part: Part, frame: pd.DataFrame, names: Sequence[str], mine: Mine | None
 ) -> Iterator[Chunk]:
     """A frame in pieces, checked; texts in columns of numbers are read in the declared layout."""
     check_names(schema, part, list(names))
@@ -302,15 +307,7 @@ def _whole(
     step = chunk_rows(len(names))
     for start in range(0, len(frame), step):
         piece = frame.iloc[start : start + step].reset_index(drop=True)
-        faults: list[Fault] = []
-        for name, missing in number_marks(schema, list(names)).items():
-            if piece[name].dtype == object or isinstance(
-                piece[name].dtype, pd.StringDtype | pd.CategoricalDtype
-            ):
-                numbers, found = column_numbers(name, piece[name], missing, schema.text)
-                piece = piece.assign(**{name: numbers})
-                faults += found
-        yield Chunk(piece, faults=tuple(faults))
+        yield with_numbers(schema, Chunk(piece), text_marks(schema, piece), mine)
 
 
 READERS: dict[str, Callable[[Schema, Part, Mine | None], Iterator[Chunk]]] = {

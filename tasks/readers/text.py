@@ -73,7 +73,7 @@ def read_text(
         if is_plain(schema, marks):
             try:
                 missing = next(iter(marks.values()), [])
-                yield from read_plain(schema, part, head.names, kinds, missing, head.size)
+                yield from read_plain(schema, part, head.names, kinds, missing, head.size, mine)
                 return
             except NotPlain as stop:
                 done = stop.rows
@@ -104,7 +104,7 @@ def _read_carefully(
                 checked, row = True, start + len(frame)
             if row > done:
                 chunk = Chunk(frame.iloc[max(done - start, 0) :])
-                yield chunk if typed else with_numbers(schema, chunk, marks)
+                yield chunk if typed else with_numbers(schema, chunk, marks, mine)
     except ValueError as error:
         told = UnicodeError | pd.errors.ParserError | pd.errors.EmptyDataError | InputError
         if isinstance(error, told) and mine is None:
@@ -238,6 +238,17 @@ def number_marks(schema: Schema, names: list[str]) -> dict[str, list[str]]:
             own = None if spec is None else spec.missing
             found[name] = ["", "nan", "NaN", *(schema.missing if own is None else own)]
     return found
+
+
+def text_marks(schema: Schema, frame: pd.DataFrame) -> dict[str, list[str]]:
+    """``number_marks`` of the columns of numbers that are texts in ``frame``."""
+    texts = pd.StringDtype | pd.CategoricalDtype
+    found = number_marks(schema, [str(name) for name in frame])
+    return {
+        name: marks
+        for name, marks in found.items()
+        if frame[name].dtype == object or isinstance(frame[name].dtype, texts)
+    }
 
 
 class _Counted:

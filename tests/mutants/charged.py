@@ -173,6 +173,18 @@ MUTANTS = [
         "        len(batch)",
         BLOCKS,
     ),
+    Mutant(
+        "tasks/readers/arrow.py",
+        "wanted = None if mine is None or not marks else",
+        "wanted = None if True else",
+        BLOCKS,
+    ),
+    Mutant(
+        "tasks/readers/__init__.py",
+        "inside = bool(mine(",
+        "inside = True or bool(mine(",
+        BLOCKS,
+    ),
     # people in a charged profile
     Mutant(
         "tasks/profile/private.py",

@@ -47,7 +47,8 @@ def config_of(schema: Path, paths: list[Path], **sections: Any) -> TrainConfig:
         "algorithm": {"name": "dp_sgd", "steps": 2, "clip_norm": CLIP, "learning_rate": 0.5},
         "evaluate": {"baselines": False},
     }
-    values["data"]["path"] = str(paths[0].parent)  # where the files lie that the schema names
+    if find_schema(schema).source.kind == "file":
+        values["data"]["path"] = str(paths[0].parent)  # where the files lie that the schema names
     return parse_config(values | sections)
 
 
@@ -198,7 +199,11 @@ def comparison_door(
     def door(schema: Path, paths: list[Path]) -> Any:
         home = Home(schema.parent)
         values = {
-            "data": {"name": str(schema), "path": str(paths[0].parent), "blocks": blocks},
+            "data": {
+                "name": str(schema),
+                "path": config_of(schema, paths).data.path,
+                "blocks": blocks,
+            },
             "privacy": {"epsilon": [1.0], "delta": DELTA, **privacy},
             "algorithms": [chosen],
             "protocol": {

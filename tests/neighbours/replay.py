@@ -71,7 +71,9 @@ def run(
     """Write the files of ``world`` and send them through ``door``."""
     folder.mkdir(parents=True)
     paths = write(world.rows, folder)
-    source = {**schema.get("source", {}), "path": [path.name for path in paths]}
+    source = dict(schema.get("source", {}))
+    if source.get("kind", "file") == "file":
+        source["path"] = [path.name for path in paths]
     declared = write_schema(schema | {"source": source}, folder)
     refused, left = None, None
     with tape.running():

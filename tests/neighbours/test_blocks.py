@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -23,7 +24,18 @@ from tests.neighbours import schemas
 from tests.neighbours.block_doors import blocks_training_door, bounds_door, drift_door, metric_door
 from tests.neighbours.replay import Door, chosen, compare
 from tests.neighbours.schemas import write_schema
-from tests.neighbours.world import Row, World, Writer, write_arff, write_csv, write_parquet
+from tests.neighbours.world import (
+    FRAMED,
+    URL,
+    Row,
+    World,
+    Writer,
+    frame_of,
+    to_sqlite,
+    write_arff,
+    write_csv,
+    write_parquet,
+)
 
 # The configuration of these tests names several files, which a text in YAML could not.
 pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
@@ -302,3 +314,71 @@ def test_a_fault_in_the_charged_block_is_named(door: str, tmp_path: Path) -> Non
     )
     assert found.second.refused is not None and "'north' is not a number" in found.second.refused
     assert "data row" in found.second.refused and "column 'a'" in found.second.refused
+
+
+def csv_with(**options: Any) -> Callable[[pd.DataFrame, Path], Any]:
+    return lambda frame, path: frame.to_csv(path, index=False, **options)
+
+
+def arff_of(frame: pd.DataFrame, path: Path) -> None:
+    kinds = {"a": "numeric", "b": "numeric"}
+    head = [f"@attribute {name} {kinds.get(name, 'string')}" for name in frame]
+    lines = [",".join(map(str, row)) for row in frame.itertuples(index=False)]
+    path.write_text("\n".join(["@relation t", *head, "@data", *lines]) + "\n")
+
+
+# Every program's table, as what writes it and what the schema says of it.
+PROGRAMS: dict[str, tuple[str, Callable[[pd.DataFrame, Path], Any], dict[str, Any]]] = {
+    "csv": ("csv", csv_with(), {}),
+    "csv, thousands": ("csv", csv_with(sep=";"), {"text": {"separator": ";", "thousands": "'"}}),
+    "csv, old letters": ("csv", csv_with(encoding="cp1252"), {"text": {"encoding": "cp1252"}}),
+    "parquet": ("parquet", lambda frame, path: frame.to_parquet(path), {}),
+    "arff": ("arff", arff_of, {}),
+    "sql": ("db", to_sqlite, {"source": {"kind": "sql", "table": "visits"}}),
+    **{name: (*made, {}) for name, made in FRAMED.items()},
+}
+FOLDED = ("csv", "csv, thousands", "parquet", "arff", "excel")
+
+
+def read_table_with(
+    program: str, folder: Path, spoiled: int | None, folded: bool, by: str = "month"
+) -> tuple[np.ndarray, np.ndarray]:
+    """The rows of January, one of which, or of others, says a word in a column of numbers."""
+    ending, write, more = PROGRAMS[program]
+    folder.mkdir()
+    frame = frame_of(people().rows, [f"p{row.who}" for row in people().rows])
+    frame["a"] = frame["a"].round(3).astype(str)
+    if spoiled is not None:
+        frame.loc[spoiled, "a"] = "north"
+    shape = {"block": {"column": "day", "by": by}, "public": {"rows_per_block": 10}}
+    declared = schemas.table("record", **{**shape, "source": {}, **more})
+    schema = find_schema(write_schema(declared, folder))
+    if folded:
+        for month, part in frame.groupby(frame["day"].str[:7]):
+            place = folder / "lake" / f"day={month}-15"
+            place.mkdir(parents=True)
+            write(part.drop(columns="day").reset_index(drop=True), place / f"p.{ending}")
+        path: Any = folder / "lake"
+    else:
+        write(frame, folder / f"t.{ending}")
+        path = None if program == "sql" else folder / f"t.{ending}"
+    loaded = Reading(schema, path, blocks=("2026-01",)).load(schema.encoder())
+    return np.asarray(loaded.train.X), np.asarray(loaded.train.y)
+
+
+@pytest.mark.parametrize("folded", [False, True])
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_word_for_a_number_in_another_block_refuses_nothing_in_any_table(
+    program: str, folded: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor where a folder names the block of all rows of a part; in the charged block it does."""
+    if folded and program not in FOLDED:
+        return
+    monkeypatch.setenv(URL, "")
+    plain = read_table_with(program, tmp_path / "plain", None, folded)
+    assert len(plain[0]) == 20
+    spoiled = read_table_with(program, tmp_path / "spoiled", 23, folded)
+    for one, other in zip(plain, spoiled, strict=True):
+        np.testing.assert_array_equal(one, other)
+    with pytest.raises(InputError, match=r"data row 8, column 'a': 'north' is not"):
+        read_table_with(program, tmp_path / "mine", 7, folded)

@@ -13,14 +13,14 @@ drift         records of tables           refused: the noise of a count is for o
 bounds        records of tables           refused: an estimate is one for single rows; numbers of a
     file are declared
 profile       records, users of tables    refused: numbered features and sessions are declared by
-    hand
+    hand, and a database is no file
 search        records                     refused: the noise of a score is for one row
 canaries      records                     refused: a canary is one row
 comparison    records, sessions           refused: folds would cut the rows of a user
 ============  ==========================
 ======================================================================
 
-Tables are CSV, Parquet and ARFF; files of numbers in SVMlight or ``.dat`` hold records; LETOR,
+Tables are CSV, Parquet, ARFF and one of a database; files of numbers in SVMlight or ``.dat`` hold records; LETOR,
 SVMlight and tables with a column ``query`` hold sessions. All lie in two files. Images (idx,
 CIFAR-10) have no ids and no blocks.
 """
@@ -28,14 +28,15 @@ CIFAR-10) have no ids and no blocks.
 from __future__ import annotations
 
 import ast
+import sqlite3
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any, get_args
 
-import pandas as pd
 import pytest
 
 from tasks.retraining.drift import require_drift
@@ -53,19 +54,22 @@ from tests.neighbours.doors import (
     training_door,
     tuning_door,
 )
-from tests.neighbours.replay import Door, compare, run
+from tests.neighbours.replay import Door, chosen, compare, run
 from tests.neighbours.tape import Tape
 from tests.neighbours.test_doors import documents, neighbour_of, records, renamed, visits
 from tests.neighbours.world import (
+    FRAMED,
+    URL,
     Row,
     World,
     Writer,
-    frame_of,
+    framed,
     parts_of,
     write_arff,
     write_csv,
     write_letor,
     write_parquet,
+    write_sql,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -92,46 +96,33 @@ def _lines(rows: Sequence[Row], folder: Path, line: Any, ending: str) -> list[Pa
     return paths
 
 
-def framed(ending: str, write: Callable[[pd.DataFrame, Path], Any]) -> Writer:
-    """Every part as a table of another program, ids as texts."""
-
-    def written(rows: Sequence[Row], folder: Path) -> list[Path]:
-        paths = []
-        for number, part in enumerate(parts_of(rows)):
-            paths.append(folder / f"part{number}.{ending}")
-            write(frame_of(part, [str(row.name) for row in part]), paths[-1])
-        return paths
-
-    return written
-
-
-def write_spss(frame: pd.DataFrame, path: Path) -> None:
-    pytest.importorskip("pyreadstat").write_sav(frame, str(path))
-
-
-def write_sas(frame: pd.DataFrame, path: Path) -> None:
-    pytest.importorskip("pyreadstat").write_xport(frame, str(path), file_format_version=5)
-
-
-def write_excel(frame: pd.DataFrame, path: Path) -> None:
-    pytest.importorskip("openpyxl")
-    frame.to_excel(path, index=False)
-
-
-TEXTS: dict[str, Writer] = {"csv": write_csv, "parquet": write_parquet, "arff": write_arff}
+TEXTS: dict[str, Writer] = {
+    "csv": write_csv,
+    "parquet": write_parquet,
+    "arff": write_arff,
+    "sql": write_sql,
+}
 OTHERS: dict[str, Writer] = {  # read alike by every door, so replayed by trainings alone
-    "feather": framed("feather", lambda frame, path: frame.to_feather(path)),
-    "excel": framed("xlsx", write_excel),
-    "stata": framed("dta", lambda frame, path: frame.to_stata(path, write_index=False)),
-    "spss": framed("sav", write_spss),
-    "sas": framed("xpt", write_sas),
+    name: framed(*made) for name, made in FRAMED.items()
 }
 TABLES = TEXTS | OTHERS
+
+
+def write_shown(rows: Sequence[Row], folder: Path) -> list[Path]:
+    """``write_sql`` with the id column called ``query``."""
+    [path] = write_sql(rows, folder)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("ALTER TABLE visits RENAME COLUMN who TO query")
+        connection.commit()
+    return [path]
+
+
 NUMBERS: dict[str, Writer] = {"svmlight": write_pairs, "dat": write_dat}
 UNITS: dict[str, dict[str, Writer]] = {
     "record": TABLES | NUMBERS,
     "user": TABLES,
-    "session": {name: renamed(write) for name, write in TEXTS.items()}
+    "session": {name: renamed(write) for name, write in TEXTS.items() if name != "sql"}
+    | {"sql": write_shown}
     | dict.fromkeys(("letor", "svmlight"), write_letor),
 }
 RELATIONS = {
@@ -152,6 +143,8 @@ def replayed(door: str, reader: str, unit: str, relation: str) -> bool:
     """Whether the product lets such a number out; what it does not is refused before anything is
     drawn.
     """
+    if (door, reader) == ("profile", "sql"):
+        return False
     tables = (
         "training",
         "metric",
@@ -178,6 +171,8 @@ SESSIONS = ("training", "comparison")
 def schema_of(door: str, reader: str, unit: str, world: World) -> dict[str, Any]:
     units = len({row.who for row in world.rows}) if unit != "record" else len(world.rows)
     form = {"source": {"format": reader}} if reader not in ("csv", "parquet") else {}
+    if reader == "sql":
+        form = {"source": {"kind": "sql", "table": "visits"}}
     if unit == "session" and reader in TABLES:
         numbers = {name: {"kind": "numeric", "low": 0, "high": 1} for name in schemas.FEATURES}
         columns = {"query": {"kind": "id"}, "day": {"kind": "ignore"}, **numbers}
@@ -246,10 +241,21 @@ def world_of(door: str, unit: str) -> tuple[World, int]:
     return World(tuple(replace(row, part=int(k >= 20)) for k, row in enumerate(rows)), "record"), 47
 
 
-@pytest.mark.parametrize(("door", "reader", "unit", "relation"), CASES)
+def often(door: str, reader: str, unit: str, relation: str) -> bool:
+    """A database through trainings always, which every other door reads as they do."""
+    return reader != "sql" or door == "training"
+
+
+@pytest.mark.parametrize(("door", "reader", "unit", "relation"), chosen(CASES, often))
 def test_a_unit_moves_what_leaves_by_what_was_charged(
-    door: str, reader: str, unit: str, relation: str, tmp_path: Path
+    door: str,
+    reader: str,
+    unit: str,
+    relation: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv(URL, "")  # a database is named there, and nowhere afterwards
     world, who = world_of(door, unit)
     if door == "profile":  # it reads one file
         world = World(tuple(replace(row, part=0) for row in world.rows), world.unit)
@@ -275,9 +281,9 @@ def test_a_unit_moves_what_leaves_by_what_was_charged(
 def test_every_reader_has_its_place() -> None:
     """A format that the schema takes and that is not listed would be read by nobody here."""
     formats = set(get_args(SourceSpec.model_fields["format"].annotation))
-    assert formats - set(IMAGES) == {name for readers in UNITS.values() for name in readers} - {
-        "parquet"
-    } | ({"parquet"} & formats)
+    made = {"file", "generator", "openml", "kddcup99"}  # the others stand in a frame, or in files
+    others = set(get_args(SourceSpec.model_fields["kind"].annotation)) - made
+    assert (formats - set(IMAGES)) | others == {n for readers in UNITS.values() for n in readers}
 
 
 # Files that hand a mechanism to a door, and the doors above that they are; kinds fit baselines,

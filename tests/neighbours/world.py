@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
+import os
+import sqlite3
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
@@ -12,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from tests.neighbours.schemas import FEATURES
 
@@ -164,3 +168,56 @@ def write_letor(rows: Sequence[Row], folder: Path) -> list[Path]:
         paths.append(folder / f"part{number}.txt")
         paths[-1].write_text("\n".join(lines) + "\n")
     return paths
+
+
+def framed(ending: str, write: Callable[[pd.DataFrame, Path], Any]) -> Writer:
+    """Every part as a table of another program, ids as texts."""
+
+    def written(rows: Sequence[Row], folder: Path) -> list[Path]:
+        paths = []
+        for number, part in enumerate(parts_of(rows)):
+            paths.append(folder / f"part{number}.{ending}")
+            write(frame_of(part, [str(row.name) for row in part]), paths[-1])
+        return paths
+
+    return written
+
+
+def write_spss(frame: pd.DataFrame, path: Path) -> None:
+    pytest.importorskip("pyreadstat").write_sav(frame, str(path))
+
+
+def write_sas(frame: pd.DataFrame, path: Path) -> None:
+    pytest.importorskip("pyreadstat").write_xport(frame, str(path), file_format_version=5)
+
+
+def write_excel(frame: pd.DataFrame, path: Path) -> None:
+    pytest.importorskip("openpyxl")
+    frame.to_excel(path, index=False)
+
+
+FRAMED: dict[str, tuple[str, Callable[[pd.DataFrame, Path], Any]]] = {
+    "feather": ("feather", lambda frame, path: frame.to_feather(path)),
+    "excel": ("xlsx", write_excel),
+    "stata": ("dta", lambda frame, path: frame.to_stata(path, write_index=False)),
+    "spss": ("sav", write_spss),
+    "sas": ("xpt", write_sas),
+}
+URL = "DPFLOWS_SOURCE_URL"
+
+
+def write_sql(rows: Sequence[Row], folder: Path) -> list[Path]:
+    """All parts as one table of a database, whose address stands in the environment from then on;
+    who calls this puts the old one back.
+    """
+    path = folder / "rows.db"
+    ordered = [row for part in parts_of(rows) for row in part]
+    to_sqlite(frame_of(ordered, [str(row.name) for row in ordered]), path)
+    return [path]
+
+
+def to_sqlite(frame: pd.DataFrame, path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        frame.to_sql("visits", connection, index=False)
+        connection.commit()
+    os.environ[URL] = f"sqlite:///{path}"
