@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.special import expit, softmax
+from scipy.special import expit, logsumexp, softmax
 from scipy.stats import rankdata
 
 from dpcore.errors import InputError, require_count
@@ -71,17 +71,27 @@ __all__ = [
     "brier_score",
     "coverage",
     "group_means",
+    "less_is_better",
+    "log_loss",
     "mean_absolute_error",
     "mean_average_precision",
     "mean_recall",
     "mean_squared_error",
     "ndcg",
     "probabilities",
+    "r2",
     "roc_auc",
     "support_precision_recall",
 ]
 
 OTHERS = "all others"
+# How the names of metrics end of which less is better.
+ERRORS = ("error", "loss", "brier_score")
+
+
+def less_is_better(metric: str) -> bool:
+    """Whether less of the metric of this name is better, a baseline's or a subgroup's too."""
+    return metric.endswith(ERRORS)
 
 
 def accuracy(y: Array, score: Array) -> float:
@@ -126,6 +136,29 @@ def mean_squared_error(y: Array, prediction: Array) -> float:
     """Mean of the squared residuals."""
     residual = np.asarray(prediction, dtype=np.float64) - np.asarray(y, dtype=np.float64)
     return float(np.mean(residual**2))
+
+
+def r2(y: Array, prediction: Array) -> float:
+    """Share of the labels' variance that predictions explain, 1 - MSE / variance; below 0 where
+    their mean says more.
+
+    The variance is that of the given labels about their own mean; NaN where they are all equal.
+    """
+    variance = float(np.var(np.asarray(y, dtype=np.float64))) if len(y) else 0.0
+    return 1.0 - mean_squared_error(y, prediction) / variance if variance > 0.0 else float("nan")
+
+
+def log_loss(y: Array, score: Array) -> float:
+    """Mean of -log of the probability of what happened, where scores are log-odds of +1, (n,), or
+    log-probabilities of the classes up to a constant, (n, K) with ``y`` in 0..K-1.
+
+    log 2 (log K) for whoever says nothing; a rare event that is called impossible costs much.
+    """
+    score = np.asarray(score, dtype=np.float64)
+    if score.ndim == 1:
+        return float(np.mean(np.logaddexp(0.0, -np.sign(np.asarray(y)) * score)))
+    happened = np.take_along_axis(score, np.asarray(y, dtype=int)[:, None], axis=1)[:, 0]
+    return float(np.mean(logsumexp(score, axis=1) - happened))
 
 
 def average_precision(y: Array, score: Array) -> float:

@@ -60,6 +60,8 @@ QUALITY = (
     "mean_absolute_error",
     "average_precision",
     "brier_score",
+    "log_loss",
+    "r2",
     "map",
 )
 

@@ -10,12 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from dpcore.metrics import less_is_better
+
 Record = Mapping[str, Any]
 
 SECONDS = "seconds"
 RANKING = "ranking"
 LOWER_IS_BETTER = ("objective", "loss", "error", "evaluations", SECONDS)
-"""A metric with one of these in its name is better when it is smaller."""
+"""A metric with one of these in its name is better when it is smaller, beside those of quality."""
 
 
 class Comparable(NamedTuple):
@@ -188,4 +190,4 @@ def _finite(record: Record) -> list[str]:
 
 
 def lower_is_better(metric: str) -> bool:
-    return any(part in metric.lower() for part in LOWER_IS_BETTER)
+    return less_is_better(metric) or any(part in metric.lower() for part in LOWER_IS_BETTER)

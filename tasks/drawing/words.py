@@ -12,9 +12,11 @@ TITLES = {
     "roc_auc": "ROC AUC",
     "average_precision": "average precision",
     "brier_score": "Brier score",
+    "log_loss": "log loss",
     "mean_squared_error": "mean squared error, scaled label",
     "root_mean_squared_error": "root mean squared error, label's unit",
     "mean_absolute_error": "mean absolute error, label's unit",
+    "r2": "R²",
     "map": "MAP",
     "fit_seconds": "seconds of the fit",
 }

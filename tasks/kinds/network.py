@@ -21,6 +21,7 @@ from dpcore.metrics import (
     average_precision,
     balanced_accuracy,
     brier_score,
+    log_loss,
     mean_recall,
     probabilities,
     roc_auc,
@@ -242,8 +243,8 @@ def class_numbers(y: Array, spec: NetworkSpec) -> Array:
 
 
 def classified(y: Array, scores: Array) -> Metrics:
-    """Accuracy, balanced accuracy and Brier score; of two classes ROC AUC and average precision of
-    the lead as well.
+    """Accuracy, balanced accuracy, Brier score and log loss; of two classes ROC AUC and average
+    precision of the lead as well.
 
     The same numbers as of linear models (``tasks.kinds.quality.predicted``): a softmax of scores is
     what cross-entropy takes for the chances of the classes, and of two classes their difference for
@@ -257,6 +258,7 @@ def classified(y: Array, scores: Array) -> Metrics:
         return found | {
             "balanced_accuracy": mean_recall(y, label),
             "brier_score": brier_score(y, chance),
+            "log_loss": log_loss(y, scores),
         }
     lead, sign = scores[:, 1] - scores[:, 0], 2.0 * y - 1.0
     chance = probabilities("logistic", lead)
@@ -266,4 +268,5 @@ def classified(y: Array, scores: Array) -> Metrics:
         "roc_auc": roc_auc(sign, lead),
         "average_precision": average_precision(sign, lead),
         "brier_score": brier_score(sign, chance),
+        "log_loss": log_loss(sign, lead),
     }

@@ -25,10 +25,12 @@ from dpcore.metrics import (
     brier_score,
     coverage,
     group_means,
+    log_loss,
     mean_absolute_error,
     mean_recall,
     mean_squared_error,
     probabilities,
+    r2,
     roc_auc,
     support_precision_recall,
 )
@@ -48,9 +50,16 @@ Array = np.ndarray
 
 # Numbers by kind of label, of models that predict one.
 BY_LABEL = {
-    "binary": ("accuracy", "balanced_accuracy", "roc_auc", "average_precision", "brier_score"),
-    "classes": ("accuracy", "balanced_accuracy", "brier_score"),
-    "regression": ("mean_squared_error", "root_mean_squared_error", "mean_absolute_error"),
+    "binary": (
+        "accuracy",
+        "balanced_accuracy",
+        "roc_auc",
+        "average_precision",
+        "brier_score",
+        "log_loss",
+    ),
+    "classes": ("accuracy", "balanced_accuracy", "brier_score", "log_loss"),
+    "regression": ("mean_squared_error", "root_mean_squared_error", "mean_absolute_error", "r2"),
 }
 SUBGROUPS = "report/subgroups.json"
 
@@ -68,8 +77,8 @@ def predicted(job: Job, part: Data, weights: Array, loss: str) -> dict[str, floa
 
     Two classes: accuracy, balanced accuracy, ROC AUC, average precision. Several (weights (outputs
     * d,), class after class): accuracy and balanced accuracy of the class with the largest score.
-      Both: the Brier score, where the loss
-    estimates probabilities. A regression: see ``regression_errors``.
+      Both: the Brier score and the log loss,
+    where the loss estimates probabilities. A regression: see ``regression_errors``.
     """
     kind = job.schema.label.kind
     scores = scores_of(job, part, weights) if loss else same_scores(job, part, weights)
@@ -90,7 +99,12 @@ def predicted(job: Job, part: Data, weights: Array, loss: str) -> dict[str, floa
         }
     joint = loss == "softmax" if kind == "classes" else loss == "logistic"
     chance = probabilities(loss, scores) if joint else None
-    return found if chance is None else found | {"brier_score": brier_score(part.y, chance)}
+    if chance is None:
+        return found
+    return found | {
+        "brier_score": brier_score(part.y, chance),
+        "log_loss": log_loss(part.y, scores),
+    }
 
 
 def regression_errors(label: LabelSpec, y: Array, predicted: Array) -> dict[str, float]:
@@ -98,7 +112,7 @@ def regression_errors(label: LabelSpec, y: Array, predicted: Array) -> dict[str,
 
     ``mean_squared_error`` is in the scale of the training (``label.scaled_to``);
     root_mean_squared_error and mean_absolute_error are in the label's own unit. Labels were cut to
-    their declared bounds before.
+    their declared bounds before. ``r2`` is the share of the variance of ``y`` that is explained.
     """
     low, high = float(label.low or 0.0), float(label.high or 0.0)
     unit = (high - low) / (label.scaled_to[1] - label.scaled_to[0])
@@ -107,6 +121,7 @@ def regression_errors(label: LabelSpec, y: Array, predicted: Array) -> dict[str,
         "mean_squared_error": squared,
         "root_mean_squared_error": unit * math.sqrt(squared),
         "mean_absolute_error": unit * mean_absolute_error(y, predicted),
+        "r2": r2(y, predicted),
     }
 
 

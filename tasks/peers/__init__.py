@@ -68,7 +68,7 @@ class PeerProcess:
         return self.versions
 
     def ask(
-        self, arrays: Mapping[str, Array], asked: dict[str, Any], timeout: float
+        self, arrays: Mapping[str, Any], asked: dict[str, Any], timeout: float
     ) -> dict[str, Any]:
         """The answer for ``arrays``: rows ``X`` (n, d), labels ``y`` (n,), and rows ``T`` that are
         to be scored, where there are any; raises ``PeerError``.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from dpcore.accounting.events import Events
+from dpcore.metrics import less_is_better
 from tasks.audit.rules_content import is_quality, noisy_metrics
 from tasks.config.read import load
 from tasks.ledger import Ledger
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
 # A difference of scores below this is rounding of their decimals.
 ROUNDING = 1e-9
-# Metrics of which less is better.
-ERRORS = ("error", "loss", "brier_score")
 # What a model without information reaches, by what it must beat; see ``Candidate.baselines``.
 TRIVIAL = {
     "map": ("random_map", "it ranks no better than random order"),
@@ -122,7 +121,7 @@ def _too_dear(policy: Policy, epsilon: float, delta: float) -> list[str]:
 
 def direction(metric: str | None) -> int:
     """1 where more of a metric is better, -1 where less is."""
-    return -1 if metric is not None and metric.endswith(ERRORS) else 1
+    return -1 if metric is not None and less_is_better(metric) else 1
 
 
 def _unfit(one: Candidate, policy: Policy) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
+from dpcore.metrics import less_is_better
 from tasks.drawing import html
 from tasks.drawing.words import BASELINES, TITLES, metric_title
 from tasks.record.wording import (
@@ -28,7 +29,6 @@ from tasks.report.facts import Facts
 from tasks.report.figures import Row
 from tasks.report.terms import term_section
 
-LOWER = ("brier_score", "mean_squared_error", "root_mean_squared_error", "mean_absolute_error")
 # Counts, times and attacks that stand among the internal numbers and say nothing about quality.
 OTHER = ("rows_", "sessions_", "fit_seconds", "curve.", "subgroup.", "canary.", "empirical.")
 # Rows, and cells that were filled, clipped or unknown, by the part of the data.
@@ -58,7 +58,7 @@ def quality_rows(internal: Mapping[str, float], draws: Sequence[Mapping[str, flo
             baselines={
                 name: internal[p + key] for p, name in BASELINES.items() if p + key in internal
             },
-            note=" (lower is better)" if key in LOWER else "",
+            note=" (lower is better)" if less_is_better(key) else "",
         )
         for key in metric_keys(internal)
     ]

@@ -8,8 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.special import expit
-from sklearn.metrics import average_precision_score, balanced_accuracy_score, brier_score_loss
+from scipy.special import expit, softmax
+from sklearn.metrics import (
+    average_precision_score,
+    balanced_accuracy_score,
+    brier_score_loss,
+    r2_score,
+)
+from sklearn.metrics import log_loss as sklearn_log_loss
 
 from dpcore.errors import InputError
 from dpcore.losses import losses
@@ -18,9 +24,15 @@ from dpcore.metrics import (
     average_precision,
     brier_score,
     group_means,
+    less_is_better,
+    log_loss,
     mean_recall,
     probabilities,
+    r2,
 )
+from tasks.compare.grouping import lower_is_better
+from tasks.kinds.quality import BY_LABEL
+from tasks.release.gate import direction
 
 RNG = np.random.default_rng(5)
 Y = np.where(RNG.random(500) < 0.3, 1.0, -1.0)
@@ -34,6 +46,27 @@ def test_binary_against_scikit_learn() -> None:
     assert brier_score(Y, expit(SCORE)) == pytest.approx(
         brier_score_loss(Y > 0, expit(SCORE)), rel=1e-12
     )
+    assert log_loss(Y, SCORE) == pytest.approx(sklearn_log_loss(Y > 0, expit(SCORE)), rel=1e-12)
+
+
+def test_log_loss_of_classes_and_the_share_of_variance_against_scikit_learn() -> None:
+    scores, label = RNG.normal(size=(60, 3)), RNG.integers(0, 3, 60)
+    assert log_loss(label, scores) == pytest.approx(
+        sklearn_log_loss(label, softmax(scores, axis=1)), rel=1e-12
+    )
+    assert log_loss(label, np.zeros((60, 3))) == pytest.approx(np.log(3.0))
+    assert log_loss(np.ones(1), np.array([-800.0])) == 800.0  # no overflow
+    target = RNG.normal(size=60)
+    for guess in (target + 0.1, RNG.normal(size=60), np.full(60, target.mean())):
+        assert r2(target, guess) == pytest.approx(r2_score(target, guess), abs=1e-12)
+    assert np.isnan(r2(np.ones(4), np.zeros(4)))
+
+
+def test_the_gate_and_a_comparison_know_of_which_metrics_less_is_better() -> None:
+    lower = {"brier_score", "log_loss", *BY_LABEL["regression"]} - {"r2"}
+    for name in {name for names in BY_LABEL.values() for name in names}:
+        assert less_is_better(name) == lower_is_better(name) == (name in lower)
+        assert direction(name) == (-1 if name in lower else 1)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(-2, 2)), min_size=1, max_size=12))

@@ -23,7 +23,9 @@ from dpcore.metrics import (
     balanced_accuracy,
     brier_score,
     group_means,
+    log_loss,
     mean_recall,
+    r2,
     roc_auc,
 )
 from dpcore.ranking.metrics import ranking_report
@@ -166,7 +168,8 @@ def test_gate_and_champion_take_no_undefined_number(value: float | None) -> None
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize(
-    "metric", [roc_auc, balanced_accuracy, average_precision, brier_score, mean_recall]
+    "metric",
+    [roc_auc, balanced_accuracy, average_precision, brier_score, log_loss, r2, mean_recall],
 )
 @pytest.mark.parametrize("n", [0, 3])
 def test_metrics_of_nothing_are_no_numbers(metric: Callable, n: int) -> None:

@@ -293,6 +293,7 @@ def test_quality_on_another_set_and_the_empirical_audit(world: World) -> None:
         "roc_auc",
         "average_precision",
         "brier_score",
+        "log_loss",
     }
 
 
@@ -304,6 +305,7 @@ def test_the_numbers_of_a_network_are_those_of_linear_models() -> None:
         average_precision_score,
         balanced_accuracy_score,
         brier_score_loss,
+        log_loss,
         roc_auc_score,
     )
 
@@ -319,6 +321,7 @@ def test_the_numbers_of_a_network_are_those_of_linear_models() -> None:
             "roc_auc": roc_auc_score(y, z),
             "average_precision": average_precision_score(y, z),
             "brier_score": brier_score_loss(y, 1.0 / (1.0 + np.exp(-z))),
+            "log_loss": log_loss(y, 1.0 / (1.0 + np.exp(-z))),
         }
     )
     y, scores = rng.integers(0, 3, 200), rng.normal(size=(200, 3))
@@ -328,5 +331,6 @@ def test_the_numbers_of_a_network_are_those_of_linear_models() -> None:
             "accuracy": np.mean(scores.argmax(1) == y),
             "balanced_accuracy": balanced_accuracy_score(y, scores.argmax(1)),
             "brier_score": np.mean(((chance - np.eye(3)[y]) ** 2).sum(1)),
+            "log_loss": log_loss(y, chance),
         }
     )
