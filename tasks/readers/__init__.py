@@ -282,7 +282,7 @@ def source_paths(
     else:
         given: list[Any] = [path] if isinstance(path, str | Part) else list(path)
         folders = all(not is_wild(g) and Path(g).is_dir() for g in given)
-        names = [Path(d).name for d in declared if Path(d).suffix and not is_wild(d)]
+        names = [Path(d).name for d in declared if _names_file(d, given if folders else [])]
         if folders and names and len(names) == len(declared):
             inside = [Path(g) for g in given]
             _require_inside(schema, inside, names, what)
@@ -296,6 +296,17 @@ def source_paths(
         found += parts
     require_once(found, what)
     return found
+
+
+def _names_file(place: str, folders: Sequence[Any]) -> bool:
+    """Whether a declared place is a file's: by its ending, or as a file of that name in each
+    folder.
+    """
+    if is_wild(place):
+        return False
+    name = Path(place).name
+    inside = (packed_or_not(Path(folder) / name).is_file() for folder in folders)
+    return bool(Path(place).suffix) or (bool(folders) and all(inside))
 
 
 def _declared_place(name: str) -> str | Path:

@@ -101,6 +101,15 @@ def test_a_folder_of_parts_is_one_file(one: Path, lake: Path) -> None:
     ]  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("name", ["adult.data", "train-images-idx3-ubyte", "packed.gz"])
+def test_a_folder_with_the_declared_files_stands_for_those_alone(tmp_path: Path, name: str) -> None:
+    for there in (name.removesuffix(".gz"), "schema.yaml", "other"):
+        (tmp_path / there).write_text("1\n")
+    found = source_paths(SCHEMA, tmp_path, (f"far/{name}",))
+    assert found == [tmp_path / name.removesuffix(".gz")]
+    assert len(source_paths(SCHEMA, tmp_path, ("visits",))) == 3  # declared was a folder of parts
+
+
 def test_columns_that_are_not_declared_are_not_read(lake: Path) -> None:
     for chunk in open_chunks(SCHEMA, source_paths(SCHEMA, lake, ())):
         assert set(chunk.table.columns) == {"ward", "age", "day", "died"}

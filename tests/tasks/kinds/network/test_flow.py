@@ -261,12 +261,12 @@ def test_cifar_files_are_read_and_trained_on(home: Home, tmp_path: Path) -> None
     settings = ("data.path=.", "algorithm.steps=2", "algorithm.sampling_rate=0.0001")
     job = training.prepare(load_config(str(root / "conf" / "cifar10_cnn.yaml"), settings))
     loaded = training.load_records(job)
-    sums = training.build_objective(job, loaded).open().inner
+    sums = training.build_objective(job, loaded).open()
     assert isinstance(sums, NetworkObjective) and isinstance(loaded.open().train, Data)
-    assert sums.n == 60 and sums.x.shape == (60, 3, 32, 32)
+    assert sums.n == 60 and sums.records.x.shape == (60, 3, 32, 32)
     first = np.frombuffer((tmp_path / "data_batch_1.bin").read_bytes(), np.uint8)
     red = first[1:1025].reshape(32, 32)
-    shown = sums.x[0, 0].numpy()
+    shown = sums.take(np.array([0])).records.x[0, 0].numpy()
     assert np.corrcoef(shown.ravel(), red.ravel())[0, 1] > 0.999999
     moved = sums.take(np.arange(3)).gradient_sum(np.zeros(sums.dimension), 0.1)
     assert 0.0 < np.linalg.norm(moved) <= 0.3
