@@ -233,6 +233,43 @@ def algorithms() -> str:
     return "\n".join(parts)
 
 
+def presets() -> str:
+    from dpcore.algorithms import registry
+    from dpcore.algorithms.base import NOT_PRINTED, OURS
+
+    parts = [
+        "# Presets\n",
+        "`algorithm.preset` fills in several parameters of `algorithm.name`; what is written "
+        "beside it wins. `paper` is the setting of a source, with section and page of each value "
+        f"that is printed. Where no text prints it, it says *{NOT_PRINTED.strip('; ')}* and what "
+        "was taken instead. Noise is no part of a preset: it follows from the budget by a sound "
+        "price, so at equal epsilon it differs from the source's. Pages are those of the tables "
+        "of contents: a section has the pages of the part that it stands in.\n",
+    ]
+    for name in sorted(registry):
+        rows: list[tuple[object, ...]] = [
+            (f"`{preset}`", f"`{key}`", f"`{value}`", preset_source)
+            for preset, values in registry[name].presets.items()
+            for key, value in values.items()
+            if (preset_source := values.sources[key])
+        ]
+        if rows:
+            parts += [f"## {name}\n", table(("preset", "parameter", "value", "where"), rows)]
+    printed = [
+        source
+        for one in registry.values()
+        for preset in one.presets.values()
+        for source in preset.sources.values()
+    ]
+    missing = sum(source.startswith(NOT_PRINTED) for source in printed)
+    own = sum(source.startswith(OURS) for source in printed)
+    parts.append(
+        f"Of {len(printed)} values {len(printed) - missing - own} are printed, {missing} are not, "
+        f"{own} are ours.\n"
+    )
+    return "\n".join(parts)
+
+
 # ------------------------------------------------------------------------------------ stored files
 
 
@@ -285,6 +322,7 @@ PAGES = {
     "commands": commands,
     "configuration": configuration,
     "algorithms": algorithms,
+    "presets": presets,
     "stored": stored,
     "python": python,
 }

@@ -73,6 +73,27 @@ class Trainer(Protocol):
 
 BOTH = frozenset({Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE})
 
+# How the source of a value begins that no text at hand prints, and that of one which is ours alone.
+NOT_PRINTED = "not printed; "
+OURS = "ours: "
+
+
+class Preset(dict[str, Any]):
+    """Settings by name, and in ``sources`` where each stands: the section and page that print it,
+    or ``NOT_PRINTED`` and what it was taken from.
+
+    Written as ``Preset(steps=(400, "Chen (2020), 6.6.3, pp. 98-100"))``.
+    """
+
+    def __init__(self, **settings: tuple[Any, str]) -> None:
+        super().__init__({name: value for name, (value, _) in settings.items()})
+        self.sources = {name: source for name, (_, source) in settings.items()}
+
+    def but(self, **changes: tuple[Any, str]) -> Preset:
+        """These settings with ``changes``."""
+        own = {name: (value, self.sources[name]) for name, value in self.items()}
+        return Preset(**own | changes)
+
 
 class Algorithm(ABC):
     """A frozen dataclass of public hyper-parameters with a plan (from public facts alone) and a fit
@@ -111,7 +132,7 @@ class Algorithm(ABC):
         "noise enters every step, and how much of it later steps take back follows from the "
         "curvature at the records, for which there is no public number"
     )
-    presets: ClassVar[dict[str, dict[str, Any]]] = {}
+    presets: ClassVar[dict[str, Preset]] = {}
     # parameters by the name that they had until the last minor version
     renamed: ClassVar[dict[str, str]] = {}
     small_problem: ClassVar[dict[str, Any]] = {}  # fields of the problem that ``small`` needs

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpcore.accounting.budget import Budget
-from dpcore.algorithms.base import BOTH, Algorithm, register
+from dpcore.algorithms.base import BOTH, NOT_PRINTED, Algorithm, Preset, register
 from dpcore.descent.gradient import SAMPLERS, NoisyGradient, step_share, usual_clip
 from dpcore.errors import (
     if_given,
@@ -54,14 +54,17 @@ class DPAdam(Algorithm):
     default_l2: ClassVar[float] = 1e-4
     small: ClassVar[dict[str, Any]] = {"steps": 3, "clip_norm": 0.05}
     limit: ClassVar[dict[str, Any]] = {"steps": 1000}
-    presets: ClassVar[dict[str, dict[str, Any]]] = {
-        "paper": {
-            "sampling_rate": 0.005,
-            "clip_norm": 3.0,
-            "learning_rate": 1e-3,
-            "decay": False,
-            "steps": 2000,
-        }
+    presets: ClassVar[dict[str, Preset]] = {
+        "paper": Preset(
+            sampling_rate=(0.005, "Chen (2020), 5.6.4, pp. 72-75: q = 1/200"),
+            clip_norm=(3.0, "Chen (2020), 5.6.4, pp. 72-75"),
+            learning_rate=(
+                1e-3,
+                "Chen (2020), 5.6.4, pp. 72-75: Adam's own default",
+            ),
+            decay=(False, "Kingma & Ba (2015), Algorithm 1"),
+            steps=(2000, f"{NOT_PRINTED}ten expected epochs of 1/q"),
+        )
     }
 
     noise_multiplier: float = 2.0

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpcore.accounting.budget import Budget
-from dpcore.algorithms.base import Algorithm, register
+from dpcore.algorithms.base import Algorithm, Preset, register
 from dpcore.descent.admm import ADMMSettings, Iterate
 from dpcore.errors import AssumptionNotMet, require_count
 from dpcore.losses import Array
@@ -53,6 +53,9 @@ class DPADMM(ADMMSettings, Algorithm):
         "clip_norm": 0.05,
         "learning_rate": 0.5,
         "momentum": 0.5,
+    }
+    presets: ClassVar[dict[str, Preset]] = {
+        "paper": Preset(parties=(2, "Chen (2020), 4.6.4, pp. 46-50")),
     }
 
     parties: int = 2

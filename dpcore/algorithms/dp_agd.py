@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpcore.accounting.budget import Budget
-from dpcore.algorithms.base import BOTH, Algorithm, register
+from dpcore.algorithms.base import BOTH, NOT_PRINTED, Algorithm, Preset, register
 from dpcore.descent.gradient import (
     NoisyGradient,
     on_batch,
@@ -43,6 +43,7 @@ LONGEST = 8.0
 # is given to the other class.
 MOST_ROOM = 1.5
 QUIET = 0.01
+SLIDES = "slides on Lee & Kifer (2018)"
 # Size of the logistic loss's slope at margin 0, where the usual clip norm was measured.
 LOGISTIC_SLOPE = 0.5
 
@@ -83,15 +84,19 @@ class DPAGD(Algorithm):
     default_l2: ClassVar[float] = 1e-4
     small: ClassVar[dict[str, Any]] = {"rounds": 4, "clip_norm": 0.05, "clip_loss": 0.5}
     limit: ClassVar[dict[str, Any]] = {"rounds": 300}
-    presets: ClassVar[dict[str, dict[str, Any]]] = {
-        "paper": {
-            "rounds": 60,
-            "selection": "laplace",
-            "selection_share": 0.5,
-            "clip_norm": 3.0,
-            "clip_loss": 3.0,
-            "ladder": "linear",
-        }
+    presets: ClassVar[dict[str, Preset]] = {
+        "paper": Preset(
+            rounds=(60, f"{SLIDES}, code of agd_rho: splits=60"),
+            selection=("laplace", f"{SLIDES}, Algorithm 2, line 12, and noisy_max in the code"),
+            selection_share=(0.5, f"{SLIDES}, splits: one epsilon for the choice and the gradient"),
+            clip_norm=(3.0, f"{NOT_PRINTED}the public code's default, run_agd_logistic.py"),
+            clip_loss=(3.0, f"{NOT_PRINTED}the public code's default, run_agd_logistic.py"),
+            ladder=("linear", f"{SLIDES}, code of agd_rho: np.linspace"),
+            candidates=(20, f"{SLIDES}, code of agd_rho"),
+            max_step=(2.0, f"{SLIDES}, code of agd_rho"),
+            growth=(0.1, f"{SLIDES}, code of agd_rho: gamma=0.1"),
+            update_every=(10, f"{SLIDES}, code of agd_rho: t % 10"),
+        )
     }
 
     noise_multiplier: float = 2.0

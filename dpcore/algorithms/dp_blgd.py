@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from dpcore.algorithms.base import register
-from dpcore.algorithms.dp_blsgd import DPBLSGD
-from dpcore.descent.line_search import PAPER
+from dpcore.algorithms.base import Preset, register
+from dpcore.algorithms.dp_blsgd import DPBLSGD, PAPER
 
 
 @register("dp_blgd")
@@ -19,8 +18,11 @@ class DPBLGD(DPBLSGD):
     Chen (2020), 5.6.3.
     """
 
-    presets: ClassVar[dict[str, dict[str, Any]]] = {
-        "paper": PAPER | {"sampling_rate": 1.0, "budget_growth": "difference"}
+    presets: ClassVar[dict[str, Preset]] = {
+        "paper": PAPER.but(
+            sampling_rate=(1.0, "Chen (2020), 5.6.3, pp. 72-75: all records"),
+            budget_growth=("difference", "Chen (2020), 5.6.3, pp. 72-75: that of DP-AGD"),
+        )
     }
 
     sampling_rate: float = 1.0

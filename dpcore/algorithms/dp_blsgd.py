@@ -12,12 +12,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpcore.accounting.budget import Budget
-from dpcore.algorithms.base import BOTH, Algorithm, register
+from dpcore.algorithms.base import BOTH, NOT_PRINTED, Algorithm, Preset, register
 from dpcore.algorithms.dp_sgd import DPSGD
 from dpcore.descent.gradient import NoisyGradient, on_batch, usual_cap, usual_clip
 from dpcore.descent.line_search import (
-    NETWORK,
-    PAPER,
     LineSearchSettings,
     State,
     angle_between,
@@ -31,6 +29,42 @@ from dpcore.problem import Adjacency, Problem, Requires
 
 # Relative rounding of one product or sum in float32, the coarsest numbers that records may have.
 UNIT_ROUNDING = 6e-8
+
+PRINTED = "Chen (2020), 5.6.4, pp. 72-75"
+PAPER = Preset(
+    iterations=(50, f"{PRINTED}: epsilon / (2 x 50) an iteration"),
+    sampling_rate=(0.1, PRINTED),
+    search_ratio=(1.0, f"{PRINTED}: epsilon_BT = epsilon_iter, rho_grad = epsilon_iter^2 / 2"),
+    search_every=(1, "Chen (2020), Algorithm 5.2, p. 69"),
+    query=("difference", "Chen (2020), Algorithm 5.1, p. 63"),
+    slope=("noisy", "Chen (2020), Algorithm 5.1, p. 63"),
+    noise=("laplace", "Chen (2020), 5.6.6, pp. 76-78"),
+    armijo=(0.5, f"{PRINTED}: alpha"),
+    backtrack=(0.8, f"{PRINTED}: beta"),
+    max_queries=(30, f"{NOT_PRINTED}max_it; 0.8^30 is 1/800"),
+    first_step=(1.0, f"{NOT_PRINTED}the search goes down from it"),
+    momentum=(0.0, "Chen (2020), Algorithm 5.2, p. 69"),
+    decay=(False, "Chen (2020), Algorithm 5.2, p. 69"),
+    clip_norm=(3.0, f"{PRINTED}: C_grad"),
+    clip_loss=(1.0, f"{PRINTED}: C_obj"),
+    budget_growth=("adaptive", "Chen (2020), Algorithm 5.3, p. 70"),
+    growth=(0.3, f"{PRINTED}: xi"),
+    angle_high=(1.1, f"{PRINTED}: phi_max"),
+    angle_low=(0.5, f"{PRINTED}: phi_min"),
+    angle_memory=(0.8, f"{PRINTED}: psi"),
+    reset_every=(10, f"{PRINTED}: tau"),
+    reset_factor=(1.2, f"{PRINTED}: varsigma"),
+)
+NETWORK = PAPER.but(
+    iterations=(2000, f"{NOT_PRINTED}ten expected epochs of 1/q"),
+    sampling_rate=(0.005, f"{PRINTED}: q = 1/200"),
+    search_ratio=(1.0 / 3.0, "Chen (2020), 5.6.7, pp. 76-78: of (1 + ratio^2) / (2 m^2) a tenth"),
+    noise=("gaussian", "Chen (2020), 5.6.7, pp. 76-78"),
+    armijo=(0.001, f"{PRINTED}: alpha"),
+    clip_loss=(3.0, f"{PRINTED}: C_obj"),
+    budget_growth=("none", "Chen (2020), 5.6.7, pp. 76-78"),
+    on_failure=("smallest_step", "Chen (2020), 5.6.7, pp. 76-78"),
+)
 
 
 @register("dp_blsgd", "cheb")
@@ -96,10 +130,7 @@ class DPBLSGD(LineSearchSettings, Algorithm):
         "clip_loss": 100.0,
         "momentum": 0.0,
     }
-    presets: ClassVar[dict[str, dict[str, Any]]] = {
-        "paper": PAPER | {"budget_growth": "adaptive"},
-        "paper_network": NETWORK,
-    }
+    presets: ClassVar[dict[str, Preset]] = {"paper": PAPER, "paper_network": NETWORK}
 
     def start(self, problem: Problem) -> State:
         """The state before the first release, from public facts."""

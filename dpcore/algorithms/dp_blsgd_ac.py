@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from dpcore.algorithms.base import register
-from dpcore.algorithms.dp_blsgd import DPBLSGD
-from dpcore.descent.line_search import PAPER
+from dpcore.algorithms.base import Preset, register
+from dpcore.algorithms.dp_blsgd import DPBLSGD, PAPER
 
 
 @register("dp_blsgd_ac")
@@ -19,8 +18,8 @@ class DPBLSGDAC(DPBLSGD):
     The condition reads released gradients and indices alone, so it costs nothing.
     """
 
-    presets: ClassVar[dict[str, dict[str, Any]]] = {
-        "paper": PAPER | {"budget_growth": "adaptive", "clip_decay": 0.05}
+    presets: ClassVar[dict[str, Preset]] = {
+        "paper": PAPER.but(clip_decay=(0.05, "Chen (2020), 5.6.4, pp. 72-75: zeta"))
     }
 
     clip_decay: float = 0.05

@@ -12,11 +12,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpcore.accounting.budget import Budget
-from dpcore.algorithms.base import BOTH, Algorithm, register
+from dpcore.algorithms.base import BOTH, NOT_PRINTED, Algorithm, Preset, register
 from dpcore.descent.gradient import (
     RANKING_HORIZON,
     SAMPLERS,
+    STEP_RULES,
     NoisyGradient,
+    contracting_step,
     decay_total,
     decays,
     longest_step,
@@ -40,11 +42,32 @@ from dpcore.mechanisms import Mechanism, Rounds
 from dpcore.penalties import prox_l1
 from dpcore.problem import Adjacency, Problem, Requires
 
-SCHEDULES = ("constant", "inverse", "linear")
+SCHEDULES = ("constant", "inverse", "linear", "epoch")
 
 # Summed step sizes in units of (norm_bound * noise of the whole run)^-1. Flat optima, measured on
 # Adult (margin: 1.6 to 2.4), bike and wine (residual).
 HORIZON = 2.0
+
+CHAPTER_4 = Preset(
+    sampling_rate=(None, "Chen (2020), 4.6.4, pp. 46-50: batches of sqrt(n)"),
+    schedule=("epoch", "Chen (2020), 4.6.4, pp. 46-50: eta0 / h, h the expected epoch"),
+    step_rule=("paper", f"{NOT_PRINTED}from Theorem 3.1: eta0 = 2 / (mu + L)"),
+    momentum=(0.0, "Chen (2020), (4.17), pp. 46-50"),
+    average=(0.0, "Chen (2020), (4.17), pp. 46-50"),
+    clip_norm=(
+        1.0,
+        f"{NOT_PRINTED}the bound of a gradient whose row has norm 1",
+    ),
+    steps=(2000, f"{NOT_PRINTED}some ten expected epochs"),
+)
+CHAPTER_5 = CHAPTER_4.but(
+    sampling_rate=(0.1, "Chen (2020), 5.6.4, pp. 72-75"),
+    clip_norm=(3.0, "Chen (2020), 5.6.4, pp. 72-75: C_grad of all gradient methods"),
+    schedule=("constant", f"{NOT_PRINTED}Abadi et al. (2016), Algorithm 1"),
+    momentum=(0.0, "Abadi et al. (2016), Algorithm 1"),
+    average=(0.0, "Abadi et al. (2016), Algorithm 1"),
+    steps=(200, f"{NOT_PRINTED}twenty expected epochs"),
+)
 
 
 @register("dp_sgd", "dp_gd", "sgd_ma")
@@ -67,7 +90,10 @@ class DPSGD(Algorithm):
     (Chen 2020, 4.17) ranks columns best after an early end.
 
     ``sampling_rate`` None: batches of about sqrt(n) rows, as SGD-MA (the name for that, with 2,000
-    steps) takes them.
+    steps) takes them. ``schedule``: "constant", "linear" to 0, "inverse" eta / t, or "epoch" eta /
+    h, h the expected epoch. ``step_rule`` "paper": a first step of 2 / (l2 + L), the longest that
+    contracts (Chen 2020, Theorem 3.1), where ``learning_rate`` is left out; ``preset: paper``
+    (section 4.6.4) takes it, since the text prints none.
     ``sampler`` "allocation" (add/remove): in an epoch of t = 1/q steps every record is in one
     batch, chosen uniformly and independently, so an epoch is one pass over the records
     (``mechanisms.allocation`` for its price).
@@ -89,15 +115,25 @@ class DPSGD(Algorithm):
         "learning_rate": 0.5,
         "momentum": 0.5,
     }
-    presets: ClassVar[dict[str, dict[str, Any]]] = {
-        "paper": {
-            "schedule": "inverse",
-            "momentum": 0.0,
-            "learning_rate": 1.0,
-            "clip_norm": 1.0,
-            "average": 0.0,
-        },
-        "sgd_ma": {"sampling_rate": None, "steps": 2000},
+    presets: ClassVar[dict[str, Preset]] = {
+        "paper": CHAPTER_4,
+        "paper_ch5": CHAPTER_5,
+        "paper_network": Preset(
+            sampling_rate=(1.0 / 200.0, "Chen (2020), 5.6.4, pp. 72-75: q = 1/200"),
+            learning_rate=(
+                0.2,
+                "Chen (2020), 5.6.4, pp. 72-75; 0.1 for Cifar-10",
+            ),
+            clip_norm=(3.0, "Chen (2020), 5.6.4, pp. 72-75"),
+            schedule=("constant", "Chen (2020), 5.6.4, pp. 72-75: one eta"),
+            momentum=(0.0, "Abadi et al. (2016), Algorithm 1"),
+            average=(0.0, "Abadi et al. (2016), Algorithm 1"),
+            steps=(2000, f"{NOT_PRINTED}ten expected epochs of 1/q"),
+        ),
+        "sgd_ma": Preset(
+            sampling_rate=(None, "Chen (2020), 3.6.4, pp. 24-27: batches of sqrt(n)"),
+            steps=(2000, f"{NOT_PRINTED}3.6.5 keeps the best of several; some ten expected epochs"),
+        ),
     }
 
     noise_multiplier: float = 2.0
@@ -111,6 +147,7 @@ class DPSGD(Algorithm):
     average: float = 0.0
     start: tuple[float, ...] | None = None
     sampler: str = "poisson"
+    step_rule: str = "horizon"
 
     def __post_init__(self) -> None:
         require_positive(noise_multiplier=self.noise_multiplier)
@@ -118,6 +155,7 @@ class DPSGD(Algorithm):
         if_given(require_fraction, sampling_rate=self.sampling_rate)
         require_choice(SCHEDULES, schedule=self.schedule)
         require_choice(SAMPLERS, sampler=self.sampler)
+        require_choice(STEP_RULES, step_rule=self.step_rule)
         require_below_one(average=self.average)
         if_given(
             require_positive,
@@ -188,7 +226,11 @@ class DPSGD(Algorithm):
         stability.
         """
         longest = longest_step(problem)
-        step = self.total_step(problem) / decay_total(self.schedule, self.steps)
+        step = self.total_step(problem) / decay_total(
+            self.schedule, self.steps, 1.0 / self.rate(problem)
+        )
+        if self.step_rule == "paper":
+            step = longest = contracting_step(problem)
         momentum = momentum_for(step, longest) if self.momentum is None else self.momentum
         rate = (
             min(step * (1.0 - momentum), longest)
@@ -197,9 +239,9 @@ class DPSGD(Algorithm):
         )
         return rate, momentum
 
-    def decay(self) -> Array:
+    def decay(self, problem: Problem) -> Array:
         """Step sizes relative to the first, shape (steps,)."""
-        return decays(self.schedule, self.steps)
+        return decays(self.schedule, self.steps, 1.0 / self.rate(problem))
 
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
         """Return the last iterate, or the mean over the last share ``average`` of the iterates;
@@ -210,7 +252,7 @@ class DPSGD(Algorithm):
         first_averaged = self.steps - max(1, round(self.average * self.steps))
         w = self.first(problem)
         velocity, total = np.zeros_like(w), np.zeros_like(w)
-        for step, decay in enumerate(self.decay()):
+        for step, decay in enumerate(self.decay(problem).tolist()):
             eta = rate * decay
             velocity = momentum * velocity + gradient.mean(budget, w) + problem.l2 * w
             w = (w - eta * velocity).reshape(-1, problem.dimension)

@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpcore.accounting.budget import Budget
-from dpcore.algorithms.base import BOTH, Algorithm, register
-from dpcore.descent.admm import SELECTION, ADMMSettings, Iterate, Steps
+from dpcore.algorithms.base import BOTH, NOT_PRINTED, Algorithm, Preset, register
+from dpcore.algorithms.ssadmm import SELECTION
+from dpcore.descent.admm import ADMMSettings, Iterate, Steps
 from dpcore.errors import AssumptionNotMet, require_choice
 from dpcore.losses import Array
 from dpcore.mechanisms import Gaussian, Mechanism, Rounds
@@ -71,13 +72,22 @@ class MPADMM(ADMMSettings, Algorithm):
         "learning_rate": 10.0,
         "momentum": 0.5,
     }
-    presets: ClassVar[dict[str, dict[str, Any]]] = {
+    presets: ClassVar[dict[str, Preset]] = {
         "selection": SELECTION,
-        "paper": {
-            "perturb": "xzy", "penalty_parameter": 0.5, "learning_rate": 1.0,
-            "schedule": "constant", "momentum": 0.0, "clip_norm": 1.0, "steps": 20, "output": "x",
-        },
-    }  # fmt: skip
+        "paper": Preset(
+            perturb=("xzy", "Chen (2020), Algorithm 4.2, p. 44"),
+            penalty_parameter=(0.5, "Chen (2020), 4.6.4, pp. 46-50"),
+            schedule=("constant", "Chen (2020), 4.6.4, pp. 46-50"),
+            step_rule=("paper", f"{NOT_PRINTED}from Theorem 3.1: eta = 2 / (mu + L)"),
+            momentum=(0.0, "Chen (2020), Algorithm 4.2, p. 44"),
+            output=("x", "Chen (2020), Algorithm 4.2, p. 44"),
+            clip_norm=(1.0, f"{NOT_PRINTED}the bound of a gradient whose row has norm 1"),
+            steps=(
+                200,
+                f"{NOT_PRINTED}x moves by less than 1 / rho = 2 a pass, so it takes many",
+            ),
+        ),
+    }
 
     perturb: str = "x"
 

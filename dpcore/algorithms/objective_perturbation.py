@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpcore.accounting.budget import Budget
-from dpcore.algorithms.base import BOTH, Algorithm, register
+from dpcore.algorithms.base import BOTH, Algorithm, Preset, register
 from dpcore.descent.minimise import STRETCH, minimise
 from dpcore.errors import (
     AssumptionNotMet,
@@ -31,6 +31,7 @@ from dpcore.rounding import UNIT
 # Output noise over its sensitivity, in units of noise_multiplier: it takes 1e-4 of the price (1 %
 # with gamma noise).
 OUTPUT_RATIO = 100.0
+NOTES = "Wang's notes, 14.1, Algorithm 1 and Theorem 14.3"
 # Constant of ``default_ridge``.
 RIDGE = 2.5
 # Least curvature as a share of the largest that records may add: below it steps no longer shrink in
@@ -58,7 +59,8 @@ class ObjectivePerturbationGLM(Algorithm):
     slope has kinks (huber_hinge) noise and minimiser are Lipschitz functions of each other, so the
     change of variables holds almost everywhere. Non-smooth penalties and bounded sets (Wang,
     section 14.1.1) are not covered. ``preset: paper``: half of epsilon for the Jacobian, curvature
-    2 beta / (e^(epsilon/2) - 1), which is ridge 1 to first order.
+    2 beta / (e^(epsilon/2) - 1), to first order 4 beta / epsilon, in units of the printed noise: a
+    ridge of 0.295 at delta = 1e-8, and of 1 for noise of pure epsilon (``paper_pure``).
     """
 
     requires: ClassVar[Requires] = Requires(
@@ -78,7 +80,16 @@ class ObjectivePerturbationGLM(Algorithm):
     default_l2: ClassVar[float] = 1e-5
     asks: ClassVar[frozenset[str]] = frozenset({"X"})
     small: ClassVar[dict[str, Any]] = {}
-    presets: ClassVar[dict[str, dict[str, Any]]] = {"paper": {"ridge": 1.0}}
+    presets: ClassVar[dict[str, Preset]] = {
+        "paper": Preset(
+            noise=("gaussian", f"{NOTES}, (epsilon, delta)"),
+            ridge=(0.295, f"{NOTES}: 4 beta / epsilon over sqrt(10 ln(1/delta)) L / epsilon"),
+        ),
+        "paper_pure": Preset(
+            noise=("gamma", f"{NOTES}, epsilon alone"),
+            ridge=(1.0, f"{NOTES}: 4 beta / epsilon over the scale 4 L / epsilon"),
+        ),
+    }
 
     noise_multiplier: float = 2.0
     noise: str = "gaussian"

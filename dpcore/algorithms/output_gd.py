@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpcore.accounting.budget import Budget
-from dpcore.algorithms.base import Algorithm, register
+from dpcore.algorithms.base import Algorithm, Preset, register
 from dpcore.descent.minimise import minimise
 from dpcore.descent.permuted import total_step, until_converged
 from dpcore.errors import (
@@ -74,7 +74,11 @@ class OutputGD(Algorithm):
     default_l2: ClassVar[float] = 1e-4
     asks: ClassVar[frozenset[str]] = frozenset({"as_rows"})
     small: ClassVar[dict[str, Any]] = {"steps": 3}
-    presets: ClassVar[dict[str, dict[str, Any]]] = {"paper": {"step_rule": "paper"}}
+    presets: ClassVar[dict[str, Preset]] = {
+        "paper": Preset(
+            step_rule=("paper", "Zhang et al. (2017), Theorems 2 and 3: eta, and T of known order")
+        )
+    }
     renamed: ClassVar[dict[str, str]] = {"pace": "step_rule"}
 
     noise_multiplier: float = 2.0

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpcore.accounting.budget import Budget
-from dpcore.algorithms.base import Algorithm, register
+from dpcore.algorithms.base import NOT_PRINTED, Algorithm, Preset, register
 from dpcore.descent.gradient import decays
 from dpcore.errors import (
     AssumptionNotMet,
@@ -76,21 +76,21 @@ class PrivBR(Algorithm):
     asks: ClassVar[frozenset[str]] = frozenset({"capped_gradient_sum"})
     small: ClassVar[dict[str, Any]] = {"steps": 3}
     small_problem: ClassVar[dict[str, Any]] = {"kind": "ranking"}
-    presets: ClassVar[dict[str, dict[str, Any]]] = {
-        "paper": {
-            "steps": 400,
-            "batch_size": 10,
-            "bound": "scale",
-            "cap": 1.0,
-            "cap_rule": "largest",
-            "cap_every": 50,
-            "learning_rate": 0.1,  # as printed, 6.6.3
-            "momentum": 0.0,
-            "schedule": "stairs",
-            "average": 0.0,
-            "normalise": False,
-            "spectral": True,
-        }
+    presets: ClassVar[dict[str, Preset]] = {
+        "paper": Preset(
+            steps=(400, "Chen (2020), 6.6.3, pp. 98-100"),
+            batch_size=(10, "Chen (2020), 6.6.3, pp. 98-100"),
+            learning_rate=(0.1, "Chen (2020), 6.6.3, pp. 98-100"),
+            schedule=("stairs", "Chen (2020), 6.6.3, pp. 98-100: lower every 100 iterations"),
+            bound=("scale", "Chen (2020), 6.5.3, pp. 91-98: noise in proportion to the bound"),
+            cap_rule=("largest", "Chen (2020), Algorithm 6.1, p. 93, over all sessions: repaired"),
+            cap=(1.0, "Chen (2020), Algorithm 6.1, p. 93"),
+            cap_every=(50, f"{NOT_PRINTED}sessions whose bound grew meanwhile are scaled down"),
+            momentum=(0.0, "Chen (2020), Algorithm 6.1, p. 93"),
+            average=(0.0, "Chen (2020), Algorithm 6.1, p. 93"),
+            normalise=(False, "Chen (2020), Algorithm 6.1, p. 93"),
+            spectral=(True, "Chen (2020), 6.5.4, pp. 91-98"),
+        )
     }
 
     noise_multiplier: float = 2.0

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpcore.accounting.budget import Budget
-from dpcore.algorithms.base import BOTH, Algorithm, register
+from dpcore.algorithms.base import BOTH, NOT_PRINTED, Algorithm, Preset, register
 from dpcore.descent.gradient import loss_at_start
 from dpcore.errors import if_given, require_count, require_fraction, require_positive
 from dpcore.losses import Array
@@ -51,8 +51,11 @@ class PrivGene(Algorithm):
     small: ClassVar[dict[str, Any]] = {"population": 5, "generations": 2, "clip_loss": 0.5}
     limit: ClassVar[dict[str, Any]] = {"generations": 150, "population": 40, "clip_loss": 10.0}
     limit_gap: ClassVar[float] = 0.05
-    presets: ClassVar[dict[str, dict[str, Any]]] = {
-        "paper": {"population": 200, "generations": 100}
+    presets: ClassVar[dict[str, Preset]] = {
+        "paper": Preset(
+            population=(200, f"{NOT_PRINTED}Zhang et al. (2013), from memory"),
+            generations=(100, f"{NOT_PRINTED}the texts at hand name the method alone"),
+        )
     }
     renamed: ClassVar[dict[str, str]] = {"reach": "mutation_size"}
 

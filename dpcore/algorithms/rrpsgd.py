@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpcore.accounting.budget import Budget
-from dpcore.algorithms.base import BOTH, Algorithm, register
+from dpcore.algorithms.base import BOTH, Algorithm, Preset, register
 from dpcore.descent.gradient import NoisyGradient
 from dpcore.errors import (
     MOST_RELEASES,
@@ -61,7 +61,9 @@ class RRPSGD(Algorithm):
     # The last iterate of plain SGD with constant steps at a random round still carries the noise of
     # its batches.
     limit_gap: ClassVar[float] = 0.05
-    presets: ClassVar[dict[str, dict[str, Any]]] = {"paper": {"rounds": "squared"}}
+    presets: ClassVar[dict[str, Preset]] = {
+        "paper": Preset(rounds=("squared", "Zhang et al. (2017), Algorithm 2 and Theorem 5"))
+    }
 
     noise_multiplier: float = 2.0
     rounds: str = "passes"

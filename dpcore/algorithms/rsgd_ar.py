@@ -12,9 +12,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpcore.accounting.budget import Budget
-from dpcore.algorithms.base import Algorithm, register
+from dpcore.algorithms.base import NOT_PRINTED, Algorithm, Preset, register
+from dpcore.descent.gradient import STEP_RULES, contracting_step
 from dpcore.descent.permuted import Walk, near_equal, total_step, until_converged
-from dpcore.errors import AssumptionNotMet, if_given, require_count, require_positive
+from dpcore.errors import (
+    AssumptionNotMet,
+    if_given,
+    require_choice,
+    require_count,
+    require_positive,
+)
 from dpcore.losses import Array
 from dpcore.mechanisms import Mechanism, RandomisedSensitivityGaussian
 from dpcore.objective import Objective
@@ -38,7 +45,9 @@ class RSGDAR(Algorithm):
     restart needs eta0 / h, for training and price alike.
 
     ``epochs`` and ``learning_rate`` (eta0) left out follow from ``permuted.total_step``: as many
-    restarts as it takes to cover it with first steps of at most 2 / (l2 + L).
+    restarts as it takes to cover it with first steps of at most 2 / (l2 + L). With ``step_rule``
+    "paper" eta0 is 2 / (l2 + L) whatever the noise, the step of Theorem 3.1 that contracts most:
+    ``preset: paper`` takes it, since the text prints neither eta0 nor T nor tau.
     """
 
     requires: ClassVar[Requires] = Requires(
@@ -59,8 +68,13 @@ class RSGDAR(Algorithm):
         "learning_rate": 0.5,
     }
     limit: ClassVar[dict[str, Any]] = {"epochs": 300, "batch_size": 500}
-    presets: ClassVar[dict[str, dict[str, Any]]] = {
-        "paper": {"epochs": 20, "interval": 5, "batch_size": 4000, "learning_rate": 1.0}
+    presets: ClassVar[dict[str, Preset]] = {
+        "paper": Preset(
+            batch_size=(4000, "Chen (2020), 3.6.4, pp. 24-27"),
+            step_rule=("paper", f"{NOT_PRINTED}from Theorem 3.1: eta0 = 2 / (mu + L)"),
+            epochs=(20, f"{NOT_PRINTED}Theorem 3.1 holds for any number"),
+            interval=(5, f"{NOT_PRINTED}four restarts in those epochs"),
+        )
     }
 
     noise_multiplier: float = 2.0
@@ -68,12 +82,14 @@ class RSGDAR(Algorithm):
     batch_size: int = 4000
     learning_rate: float | None = None
     interval: int = 10
+    step_rule: str = "horizon"
 
     def __post_init__(self) -> None:
         require_positive(noise_multiplier=self.noise_multiplier)
         require_count(batch_size=self.batch_size, interval=self.interval)
         if_given(require_count, epochs=self.epochs)
         if_given(require_positive, learning_rate=self.learning_rate)
+        require_choice(STEP_RULES, step_rule=self.step_rule)
 
     def walk(self, problem: Problem) -> Walk:
         """The one schedule that training and price share."""
@@ -82,10 +98,11 @@ class RSGDAR(Algorithm):
         total = until_converged(problem, total_step(problem, self.noise_multiplier)) / (
             len(sizes) * harmonic
         )
-        longest = self.learning_rate or 2.0 / (problem.l2 + problem.smoothness)
+        longest = self.learning_rate or contracting_step(problem)
         restarts = min(ceil(total / longest), MOST_RESTARTS)
         epochs = self.epochs or restarts * self.interval
-        eta0 = self.learning_rate or min(total * self.interval / epochs, longest)
+        fixed = self.learning_rate is not None or self.step_rule == "paper"
+        eta0 = longest if fixed else min(total * self.interval / epochs, longest)
         return Walk(sizes, epochs, eta0, self.interval)
 
     def plan(self, problem: Problem) -> list[Mechanism]:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpcore.accounting.budget import Budget
-from dpcore.algorithms.base import BOTH, Algorithm, register
+from dpcore.algorithms.base import BOTH, Algorithm, Preset, register
 from dpcore.descent.gradient import NoisyGradient, step_share
 from dpcore.errors import (
     MOST_RELEASES,
@@ -53,7 +53,12 @@ class SGDAdv(Algorithm):
     default_l2: ClassVar[float] = 1e-4
     small: ClassVar[dict[str, Any]] = {"batch_size": 2, "epochs": 1}
     limit: ClassVar[dict[str, Any]] = {"epochs": 60, "batch_size": 100}
-    presets: ClassVar[dict[str, dict[str, Any]]] = {"paper": {"epochs": None}}
+    presets: ClassVar[dict[str, Preset]] = {
+        "paper": Preset(
+            batch_size=(50, "Zhang et al. (2017), section 4"),
+            epochs=(None, "Bassily, Smith & Thakurta (2014), Algorithm 1: n^2 steps, by batches"),
+        )
+    }
 
     noise_multiplier: float = 2.0
     batch_size: int = 50

@@ -21,6 +21,8 @@ import numpy as np
 
 from dpcore.descent.gradient import (
     RANKING_HORIZON,
+    STEP_RULES,
+    contracting_step,
     decay_total,
     decays,
     longest_step,
@@ -50,9 +52,6 @@ COUPLING = 0.1
 # Sum of the steps, in units of (norm_bound * noise of the whole run)^-1, where columns need no
 # ranking. From Adult.
 HORIZON = 1.5
-# Few steps and an early end, for a ranking of columns whatever their range. Measured on sparse
-# Gaussian columns, where it ranks as well as noisy correlations and predicts better.
-SELECTION = {"horizon": RANKING_HORIZON, "steps": 32}
 
 
 def usual_horizon(problem: Problem) -> float:
@@ -127,6 +126,9 @@ class ADMMSettings:
     ``horizon`` left out is 1.5, or 0.08 where ``selection.ranks_columns``, a quarter of either for
     residuals.
 
+    ``step_rule`` "paper": eta = 2 / (l2 + L), the longest step that contracts (Chen 2020, Theorem
+    3.1), where ``learning_rate`` is left out; the presets of the papers take it.
+
     ``schedule``: ``constant``, ``linear`` to 0, or ``epoch`` (eta / h, h the current epoch, Chen
     2020, 4.6.4). ``penalty`` names a class of ``dpcore.penalties``; its strength is ``problem.l1``.
     """
@@ -141,12 +143,14 @@ class ADMMSettings:
     horizon: float | None = None
     penalty: str = "l1"
     output: str = "z"
+    step_rule: str = "horizon"
 
     def __post_init__(self) -> None:
         require_positive(noise_multiplier=self.noise_multiplier)
         require_count(steps=self.steps)
         require_choice(SCHEDULES, schedule=self.schedule)
         require_choice(OUTPUTS, output=self.output)
+        require_choice(STEP_RULES, step_rule=self.step_rule)
         require_choice(tuple(penalties), penalty=self.penalty)
         if_given(
             require_positive,
@@ -166,14 +170,13 @@ class ADMMSettings:
         sensitivity 1.
         """
         relative = partial(decays, self.schedule, self.steps, steps_per_epoch)
-        if self.learning_rate is not None:
+        eta = self.learning_rate
+        if eta is None and self.step_rule == "paper":
+            eta = contracting_step(problem)
+        if eta is not None:
             momentum = self.momentum or 0.0
-            rho = (
-                COUPLING / self.learning_rate
-                if self.penalty_parameter is None
-                else self.penalty_parameter
-            )
-            return Steps(self.learning_rate, rho, momentum, relative, rate=True)
+            rho = COUPLING / eta if self.penalty_parameter is None else self.penalty_parameter
+            return Steps(eta, rho, momentum, relative, rate=True)
         longest = longest_step(problem)
         step = total_step(
             problem, self.horizon or usual_horizon(problem), mu, self.clip(problem)

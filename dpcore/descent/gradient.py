@@ -96,6 +96,20 @@ def longest_step(problem: Problem) -> float:
     return STABLE / (problem.norm_bound**2 * curvature_bound(problem) + STABLE * problem.l2)
 
 
+# What the first step follows from where the caller names none.
+STEP_RULES = ("horizon", "paper")
+
+
+def contracting_step(problem: Problem) -> float:
+    """2 / (l2 + L), L the smoothness with the ridge in it: the longest step under which descent
+    contracts, and where it contracts most. Chen (2020), Theorem 3.1.
+
+    Where the loss has no curvature bound, ``curvature_bound`` stands in for it.
+    """
+    smoothness = problem.norm_bound**2 * curvature_bound(problem) + problem.l2
+    return 2.0 / (problem.l2 + smoothness)
+
+
 def momentum_for(step: float, longest: float) -> float:
     """Momentum with which stable steps, ``longest`` at most, go as far as steps of size ``step``
     without it.

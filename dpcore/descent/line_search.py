@@ -1,13 +1,10 @@
-"""What the line search family shares: its knobs, their values in the source, the state of a run,
-angles of steps.
-"""
+"""What the line search family shares: its knobs, the state of a run, angles of steps."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import degrees
-from typing import Any
 
 import numpy as np
 
@@ -26,25 +23,6 @@ GROWTH = ("none", "always", "adaptive", "difference")
 # Candidates of a search that are formed at a time: together at most this many numbers, and never
 # fewer than one.
 FORMED_NUMBERS = 4_000_000
-
-# Chen (2020), 5.6.4.
-PAPER: dict[str, Any] = {
-    "iterations": 50,
-    "sampling_rate": 0.1,
-    "search_ratio": 1.0,
-    "search_every": 1,
-    "query": "difference",
-    "armijo": 0.5,
-    "backtrack": 0.8,
-    "max_queries": 30,
-    "first_step": 1.0,
-    "momentum": 0.0,
-    "decay": False,
-    "clip_norm": 3.0,
-    "clip_loss": 1.0,
-    "growth": 0.3,
-    "slope": "noisy",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,21 +89,6 @@ class LineSearchSettings:
             clip_norm=self.clip_norm,
             clip_loss=self.clip_loss,
         )
-
-
-# Chen (2020), 5.6.7: a failed search takes the smallest step, no budget grows, and of rho = (1 +
-# ratio^2) / (2 m^2) an iteration 10 percent go to the search (Gaussian), 90 percent to the
-# gradient.
-NETWORK: dict[str, Any] = PAPER | {
-    "iterations": 2000,
-    "sampling_rate": 0.005,
-    "search_ratio": 1.0 / 3.0,
-    "noise": "gaussian",
-    "armijo": 0.001,
-    "clip_loss": 3.0,
-    "budget_growth": "none",
-    "on_failure": "smallest_step",
-}
 
 
 @dataclass(slots=True)

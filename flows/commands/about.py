@@ -63,7 +63,8 @@ def facts_of(algorithm: Any) -> dict[str, Any]:
         "releases": algorithm.releases,
         "argument": algorithm.argument,
         "parameters": {item.name: (_default(item), str(item.type)) for item in fields(algorithm)},
-        "presets": dict(algorithm.presets),
+        "presets": {name: dict(preset) for name, preset in algorithm.presets.items()},
+        "preset_sources": {name: preset.sources for name, preset in algorithm.presets.items()},
         "example": example_of(algorithm),
     }
 

@@ -314,9 +314,9 @@ def test_the_papers_presets_are_theirs():
     k = first.steps_for(problem, 1.0, 100.0).sizes
     eta = k / (1 - 0.25 * k)
     assert (
-        eta[0] == pytest.approx(1.0)
-        and eta[150] == pytest.approx(1 / 2)
-        and eta[299] == pytest.approx(1 / 3)
+        eta[0] == pytest.approx(8.0)  # 2 / (mu + L), L = 1/4
+        and eta[150] == pytest.approx(8 / 2)
+        and eta[299] == pytest.approx(8 / 3)
     )
     second = make("mpadmm", {}, "paper")
     assert second.perturb == "xzy" and second.penalty_parameter == 0.5 and second.output == "x"

@@ -158,6 +158,7 @@ def test_paper_preset_keeps_the_source_setting():
         "linear",
         20,
     )
+    assert (paper.max_step, paper.growth, paper.update_every) == (2.0, 0.1, 10)
     assert len(paper.steps(2.0)) == 21 and paper.steps(2.0)[1] == pytest.approx(0.1)
 
 

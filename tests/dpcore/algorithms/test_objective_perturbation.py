@@ -163,3 +163,22 @@ def test_the_profile_is_sharper_than_the_curve(adjacency):
     planned = plan("objective_perturbation", {}, problem, Target(0.2, 1e-8))
     by_curve = plan("objective_perturbation", {}, problem, Target(0.2, 1e-8, accountant="rdp"))
     assert 1.0 < by_curve.algorithm.noise_multiplier / planned.algorithm.noise_multiplier < 1.12
+
+
+def test_the_notes_settings_are_what_they_print():
+    """Wang's notes, 14.1 and 14.1.1: curvature 4 beta / epsilon to first order, in units of the
+    printed noise; AMP stops at a gradient of norm 1 / n^2 of the mean.
+    """
+    ln = np.log(1e8)
+    assert make("objective_perturbation", {}, "paper").ridge == pytest.approx(
+        4.0 / np.sqrt(10.0 * ln), rel=1e-3
+    )
+    assert make("objective_perturbation", {}, "paper_pure").ridge == 4.0 / 4.0
+    problem = Problem(n=20_000, dimension=5, loss=Logistic(), adjacency="replace_one", norm_bound=3)
+    amp = make("amp", {"noise_multiplier": 30.0}, "paper")
+    [release] = amp.plan(problem)
+    assert release.gradient_norm == pytest.approx(1.0 / problem.n, rel=1e-12)
+    share = 2.0 / (1.0 - 0.9)  # Lambda over beta, times eps_1
+    sigma = 2.0 * (1.0 + np.sqrt(2.0 * ln)) / 0.9  # of n b_1, over L, times eps_1
+    assert amp.ridge == pytest.approx(share / sigma, rel=0.01)
+    assert amp.output_ratio == pytest.approx(0.9 * 0.99 / 0.01, rel=0.01)
