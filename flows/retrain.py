@@ -114,10 +114,11 @@ def _train(config: RetrainConfig, found: schedule.Due, ledger: Ledger) -> dict[s
     )
     store = open_store(reading.config)
     start = warm(config, reading.config, store.client, ledger)
-    notes = [found.note, _window_words(reading), start.note]
+    rival = champion.beside(config.champion, start.config, store.client, ledger)
+    notes = [found.note, _window_words(reading), start.note, rival.note]
     for note in filter(None, notes):
         say(f"Period {found.period}: {note}.")
-    summary = completed(lambda: train_flow(start.config))
+    summary = completed(lambda: train_flow(rival.config))
     _tag(store.client, summary["run_id"], found, reading, start)
     _nest(store, config.name, summary)
     answer = {
@@ -134,7 +135,7 @@ def _train(config: RetrainConfig, found: schedule.Due, ledger: Ledger) -> dict[s
         "training": summary,
         "flow_run_id": str(prefect.runtime.flow_run.id or ""),
     }
-    if config.champion.data is not None:
+    if config.champion.data is not None or config.champion.model is not None:
         answer["champion"] = champion.challenge(
             config.champion, start.config, summary, store.client, ledger
         )

@@ -21,6 +21,7 @@ from dpcore.descent.gradient import (
     contracting_step,
     decay_total,
     decays,
+    first_weights,
     longest_step,
     momentum_for,
     ranks_columns,
@@ -28,7 +29,6 @@ from dpcore.descent.gradient import (
     usual_clip,
 )
 from dpcore.errors import (
-    AssumptionNotMet,
     finite_tuple,
     if_given,
     require_below_one,
@@ -186,15 +186,7 @@ class DPSGD(Algorithm):
 
     def first(self, problem: Problem) -> Array:
         """The w that the descent begins with, shape (outputs * d,)."""
-        size = problem.dimension * problem.outputs
-        if self.start is None:
-            return np.zeros(size)
-        if len(self.start) != size:
-            raise AssumptionNotMet(
-                f"Expected start with {size} weights, as many as the model has, got "
-                f"{len(self.start)}; leave it out, or take a model of the same columns."
-            )
-        return np.array(self.start)
+        return first_weights(self.start, problem)
 
     def plan(self, problem: Problem) -> Sequence[Mechanism]:
         self.first(problem)

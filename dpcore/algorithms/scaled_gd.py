@@ -17,11 +17,13 @@ from dpcore.descent.gradient import (
     NoisyGradient,
     clip_share,
     curvature_bound,
+    first_weights,
     momentum_for,
     step_share,
 )
 from dpcore.errors import (
     AssumptionNotMet,
+    finite_tuple,
     if_given,
     require_below_one,
     require_choice,
@@ -86,6 +88,10 @@ class ScaledGD(Algorithm):
     well but probabilities are not calibrated. A ``calibration_share`` of mu^2 pays for one
     histogram of scores by label that corrects them (``dpcore.descent.platt``).
 
+    ``start``: the weights that the descent begins with in place of 0, in the columns of the
+    problem; then the ridge 1/H pulls towards them. They must be public: weights that were released,
+    and charged, before.
+
     ``sampling_rate`` q below 1 takes a step on a fresh batch: fewer passes over the records for
     little more noise where n mu is large (at q = 1/16 a training reads a third of the rows' time).
 
@@ -116,9 +122,12 @@ class ScaledGD(Algorithm):
     horizon: float | None = None
     calibration_share: float = 0.0
     goal: str = "accuracy"
+    start: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         require_choice(GOALS, goal=self.goal)
+        if self.start is not None:
+            object.__setattr__(self, "start", finite_tuple("start", self.start))
         require_positive(noise_multiplier=self.noise_multiplier)
         if_given(require_positive, clip_norm=self.clip_norm, horizon=self.horizon)
         require_count(steps=self.steps)
@@ -145,6 +154,7 @@ class ScaledGD(Algorithm):
         return self.calibration_share
 
     def plan(self, problem: Problem) -> Sequence[Mechanism]:
+        first_weights(self.start, problem)
         marginals, gradient, calibration = self.releases_of(problem)
         return InTurn(([marginals], Rounds([gradient.mechanism], self.steps), calibration))
 
@@ -246,7 +256,7 @@ class ScaledGD(Algorithm):
             return batch.within(layout.blocks).transform(view.shift, view.scale)
 
         rate, momentum = self.step_and_momentum(problem, problem.l2 * view.stretch**2)
-        w = np.zeros((problem.outputs, problem.dimension))
+        w = view.scaled(first_weights(self.start, problem).reshape(problem.outputs, -1))
         velocity = np.zeros_like(w)
         for step in range(self.steps):
             eta = rate * (1.0 - step / self.steps)
@@ -395,6 +405,16 @@ class Scaling:
     def weights(self, w: Array) -> Array:
         """Weights for x of the models with weights ``w`` for the scaled rows, shape (k, d)."""
         return unscaled(w, self.shift, self.scale, self.intercept)
+
+    def scaled(self, weights: Array) -> Array:
+        """Weights ``w`` for the scaled rows of models with ``weights`` for x, shape (k, d): the
+        inverse of ``weights``, with 0 for columns that the scaling leaves out.
+        """
+        raw = np.where(self.scale > 0.0, weights, 0.0)
+        if self.intercept:
+            raw[:, -1] += raw @ self.shift
+        scaled: Array = raw / np.where(self.scale > 0.0, self.scale, 1.0)
+        return scaled
 
     def pull_back(self, gradient: Array) -> Array:
         """Transpose of ``weights``: gradients in the weights for x as gradients in ``w``, shape (k,

@@ -89,6 +89,22 @@ def curvature_bound(problem: Problem) -> float:
     return NETWORK_CURVATURE if problem.kind == "network" else NOMINAL_CURVATURE * problem.weight
 
 
+def first_weights(start: tuple[float, ...] | None, problem: Problem) -> Array:
+    """The public w that a descent begins with, zero where none is given, shape (outputs * d,).
+
+    Raises ``AssumptionNotMet`` for another number of weights than the model has.
+    """
+    size = problem.dimension * problem.outputs
+    if start is None:
+        return np.zeros(size)
+    if len(start) != size:
+        raise AssumptionNotMet(
+            f"Expected start with {size} weights, as many as the model has, got {len(start)}; "
+            "leave it out, or take a model of the same columns."
+        )
+    return np.array(start)
+
+
 def longest_step(problem: Problem) -> float:
     """Largest stable step, 4 / (norm_bound^2 curvature + 4 l2): the ridge alone allows a step of 1
     / l2.

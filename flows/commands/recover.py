@@ -27,6 +27,7 @@ from tasks.record import MODEL, index, inventory, outbox, tracking
 from tasks.record import run as record_run
 from tasks.record.model import file_hash
 from tasks.record.outbox import Pending
+from tasks.record.stored import START
 from tasks.report import attach
 from tasks.stores import making_stores
 from tasks.stores.moved import move
@@ -133,7 +134,7 @@ def require_intact(folder: Path, pending: Pending) -> None:
         **record_run.HASHED,
         **{key: f"model/{name}" for key, name in record_run.MODEL_HASHED.items()},
     }
-    names["weights"] = "model/weights.npz"
+    names["weights"] = names[START] = "model/weights.npz"
     for key, digest in pending.hashes.items():
         if file_hash(folder / names[key]) != digest:
             raise DPFlowsError(

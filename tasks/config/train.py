@@ -263,6 +263,11 @@ class ReleaseSection(Section):
 
     metric: str = Field(default="accuracy", description="accuracy or balanced_accuracy")
     epsilon: Number = Field(default=0.05, gt=0, description="for example 0.05")
+    against: tuple[Number, ...] | None = Field(
+        default=None,
+        description="weights of an earlier, charged model, measured on the same records for the "
+        "same price; a retraining with champion.model sets it",
+    )
 
 
 class EvaluateSection(Section):

@@ -27,34 +27,45 @@ Array = np.ndarray
 FILE = "privacy/metrics.json"
 STATEMENT = "privacy/statement.json"
 METRICS = ("accuracy", "balanced_accuracy")
+CHAMPION = "champion_"  # before the name of a metric: that of ``against``, on the same records
+# Cells of two models: both right, the new one alone, the old one alone, neither.
+MINE, THEIRS = (
+    np.array([[1, 0], [1, 0], [0, 1], [0, 1]]),
+    np.array([[1, 0], [0, 1], [1, 0], [0, 1]]),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class ConfusionCounts:
-    """Private counts, shape (2, 2): true class (+1, -1) by right and wrong; the data of one
-    release.
+    """Private counts: true class (+1, -1) by right and wrong, shape (2, 2); beside another model
+    ``against`` by which of the two is right, shape (2, 4). The data of one release.
     """
 
     data: Data
     weights: Array
     outputs: int
+    against: Array | None = None
 
     @property
     def n(self) -> int:
         return self.data.n
 
-    def cells(self) -> Array:
+    def _right(self, weights: Array) -> Array:
+        """Which records a model predicts as they are labelled, shape (n,)."""
         if self.outputs > 1:
-            scores = self.data.X @ self.weights.reshape(self.outputs, -1).T
-            right = np.argmax(scores, axis=1) == self.data.y
-            positive = np.ones_like(right)
-        else:
-            positive = np.asarray(self.data.y) > 0
-            right = (np.asarray(self.data.X @ self.weights) >= 0) == positive
-        cells = [
-            [(positive & right).sum(), (positive & ~right).sum()],
-            [(~positive & right).sum(), (~positive & ~right).sum()],
-        ]
+            scores = self.data.X @ weights.reshape(self.outputs, -1).T
+            return np.asarray(np.argmax(scores, axis=1) == self.data.y)
+        return np.asarray((np.asarray(self.data.X @ weights) >= 0) == (np.asarray(self.data.y) > 0))
+
+    def cells(self) -> Array:
+        """A record is in one cell, whatever the weights are."""
+        right = self._right(self.weights)
+        positive = np.ones_like(right) if self.outputs > 1 else np.asarray(self.data.y) > 0
+        columns = [right, ~right]
+        if self.against is not None:
+            other = self._right(self.against)
+            columns = [column & side for column in columns for side in (other, ~other)]
+        cells = [[(rows & column).sum() for column in columns] for rows in (positive, ~positive)]
         return np.array(cells, dtype=np.float64)
 
 
@@ -94,11 +105,11 @@ def release_metrics(
     part = data.train if data.test is None else data.test
 
     def tell(counts: Array, events: Events, entry: str) -> str:
-        values, errors = from_counts(counts, mechanism.scale)
+        values, errors = measured(counts, mechanism.scale, wanted.metric)
         stored = {
             "schema_version": 1,
-            "values": {wanted.metric: values[wanted.metric]},
-            "standard_errors": {wanted.metric: errors[wanted.metric]},
+            "values": values,
+            "standard_errors": errors,
             "counts": counts.tolist(),
             "records": "training part" if data.test is None else "test part",
             "mechanisms": json.loads(events.to_json()),
@@ -108,13 +119,35 @@ def release_metrics(
         }
         return json.dumps(stored, indent=1, sort_keys=True)
 
-    records = ConfusionCounts(part, weights, job.problem.outputs)
+    against = None if wanted.against is None else np.array(wanted.against)
+    records = ConfusionCounts(part, weights, job.problem.outputs, against)
     charge = replace(charge_of(job), weights_sha256=belongs_to(folder)["weights_sha256"])
     counts, text = charged_once(
         ledger, charge, mechanism, records, ConfusionCounts.cells, tell, "metrics"
     )
     (folder / FILE).write_text(text, encoding="utf-8")
-    return {f"released.{wanted.metric}": from_counts(counts, mechanism.scale)[0][wanted.metric]}
+    values, _ = measured(counts, mechanism.scale, wanted.metric)
+    return {f"released.{name}": value for name, value in values.items()}
+
+
+def measured(counts: Array, scale: float, metric: str) -> tuple[dict[str, float], dict[str, float]]:
+    """``metric`` of noisy ``counts`` (2, 2), or of both models in (2, 4), with standard errors.
+
+    A count of one model is a sum of two noisy cells then. What both get right or wrong moves both
+    metrics alike, so their difference has the noise of the cells where they differ alone.
+    """
+    if counts.shape[1] == 2:
+        parts = {metric: from_counts(counts, scale)}
+    else:
+        wide = scale * sqrt(2.0)
+        parts = {
+            metric: from_counts(counts @ MINE, wide),
+            f"{CHAMPION}{metric}": from_counts(counts @ THEIRS, wide),
+        }
+    return (
+        {name: values[metric] for name, (values, _) in parts.items()},
+        {name: errors[metric] for name, (_, errors) in parts.items()},
+    )
 
 
 def belongs_to(folder: Path) -> dict[str, str]:
@@ -153,6 +186,25 @@ def from_counts(counts: Array, scale: float) -> tuple[dict[str, float], dict[str
     }
 
 
+def require_against(job: Job) -> None:
+    """Raise ``InputError`` where another model cannot be measured beside this one."""
+    wanted = job.config.evaluate.release
+    if wanted is None or wanted.against is None:
+        return
+    size = job.problem.dimension * job.problem.outputs
+    if len(wanted.against) != size:
+        raise InputError(
+            f"Expected evaluate.release.against with {size} weights, as many as the model has, got "
+            f"{len(wanted.against)}; take a model of the same columns."
+        )
+    if job.schema.split.kind == "none" and job.config.data.test_path is None:
+        raise InputError(
+            "Expected a test part for evaluate.release.against, got split.kind='none' in schema "
+            f"{job.schema.name!r}: on records that one of two models was trained on they cannot be "
+            "compared; declare a split, or compare on a public set (champion.data)."
+        )
+
+
 class NoisyMetric(Option):
     """An entry of its own, drawn once the training is committed."""
 
@@ -163,6 +215,7 @@ class NoisyMetric(Option):
 
     def check(self, job: Job) -> None:
         mechanism_of(job)
+        require_against(job)
 
     def entry(self, job: Job) -> Events | None:
         mechanism = mechanism_of(job)
@@ -183,8 +236,9 @@ class NoisyMetric(Option):
             if job.schema.split.kind == "none"
             else "of the test part"
         )
+        of = "" if wanted.against is None else " of this model and of one before it"
         line = (
-            f"{wanted.metric} with noise, an entry of its own in the ledger: epsilon "
+            f"{wanted.metric} with noise{of}, an entry of its own in the ledger: epsilon "
             f"{wanted.epsilon:g} more (delta 0) for one {job.problem.unit} {part}"
         )
         return Words(released=(line,), report={"released_metric": [line]})

@@ -142,6 +142,10 @@ RULES = (
          "groups are told apart in a training alone; leave it out"),
     Rule("evaluate.release.metric=balanced_accuracy", "label", ("binary",),
          "its counts are those of two classes; release accuracy"),
+    Rule("evaluate.release.against", "bounds", (DECLARED,),
+         "two models are compared by the same columns; declare them, or leave it out"),
+    Rule("evaluate.release.against", "tune", (ABSENT,),
+         "a search may choose other columns; leave one out"),
     Rule("drift.epsilon", "bounds", (DECLARED,),
          "the cells of the histograms would differ between retrainings; declare them, or leave "
          "drift.epsilon out"),

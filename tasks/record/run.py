@@ -26,7 +26,7 @@ from tasks.record.explain import of_training, write_terms
 from tasks.record.index import MAIN
 from tasks.record.model import file_hash, log_model, requirements_of, save_model, save_scores
 from tasks.record.outbox import Pending, keep_metrics
-from tasks.record.stored import start_without_price
+from tasks.record.stored import START, without_price
 from tasks.record.wording import RENDERED as READABLE
 
 if TYPE_CHECKING:
@@ -98,6 +98,8 @@ def commit(
     hashes = {key: sha256(texts[name].encode()).hexdigest() for key, name in HASHED.items()}
     model = {key: file_hash(folder / "model" / name) for key, name in MODEL_HASHED.items()}
     found = {**hashes, "weights": weights, **model}
+    if statement.releasable:
+        found[START] = weights
     pending_of(job, planned, statement, result, found, reservation.draws).write(folder)
     reservation.commit(found)
     return statement
@@ -156,7 +158,12 @@ def make_statement(
     reasons = words.unreleasable(
         planned, bounds=job.schema.releasable, fixed_noise=result.fixed_noise
     )
-    reasons += start_without_price(planned.parameters.get("start"), job.schema.name, ledger)
+    release = job.config.evaluate.release
+    for name, earlier in (
+        ("start", planned.parameters.get("start")),
+        ("evaluate.release.against", None if release is None else release.against),
+    ):
+        reasons += without_price(name, earlier, job.schema.name, ledger)
     own, added = job.kind.words(job, planned, result.weights), words_of(job, planned)
     reasons += [*added.reasons, *own.reasons]
     exact = planned.problem.adjacency != "add_remove"

@@ -76,12 +76,36 @@ def load_model(uri: str) -> Any:
         ) from error
 
 
+# Name of the hash of weights that a later training may begin with: those of a committed entry whose
+# statement says that they may be released. Internal ones hold what no entry paid for. Entries of
+# before this name have none, and give no start.
+START = "start"
+
+
 class Stored(NamedTuple):
-    """The released weights of a run, with the encoder that they belong to as its JSON text."""
+    """The charged weights of a run, with the encoder that they belong to as its JSON text.
+
+    ``start``: whether later runs on the data may depend on them, since their statement lets them
+    out.
+    """
 
     run_id: str
     weights: np.ndarray
     encoder: str
+    start: bool = True
+
+    def unfit(self, encoder: str, size: int) -> str:
+        """Why a training with that ``encoder`` and ``size`` weights cannot use them; empty where it
+        can.
+        """
+        if self.encoder != encoder or len(self.weights) != size:
+            return f"run {self.run_id} has other columns"
+        if not self.start:
+            return (
+                f"run {self.run_id} is internal, or of an earlier version whose ledger entry does "
+                "not say that it may be released"
+            )
+        return ""
 
 
 def finished_runs(client: MlflowClient, dataset: str, most: int = 100) -> list[tuple[str, str]]:
@@ -133,7 +157,8 @@ def read_stored(client: MlflowClient, run_id: str, ledger: Ledger) -> Stored:
             )
         with np.load(folder / "weights.npz", allow_pickle=False) as arrays:
             weights = np.asarray(arrays["weights"], dtype=np.float64)
-        return Stored(run_id, weights, (folder / "encoder.json").read_text(encoding="utf-8"))
+        encoder = (folder / "encoder.json").read_text(encoding="utf-8")
+        return Stored(run_id, weights, encoder, known["hashes"].get(START) == digest)
     except (OSError, KeyError, ValueError) as error:
         if isinstance(error, DPFlowsError):
             raise
@@ -164,26 +189,30 @@ def model_folder(client: MlflowClient, uri: str) -> Path:
     return found[0].parent
 
 
-def start_without_price(start: Sequence[float] | None, dataset: str, ledger: Ledger) -> list[str]:
-    """Return why a run with this ``start`` must not be released, or nothing.
+def without_price(
+    name: str, weights: Sequence[float] | None, dataset: str, ledger: Ledger
+) -> list[str]:
+    """Return why a run that was given these ``weights`` must not be released, or nothing; ``name``
+    is that of its option.
 
-    Weights of a committed entry of the data set were paid for. Any others may have been computed
-    from its records.
+    Weights of a committed entry of the data set whose statement lets them out were paid for. Any
+    others may have been computed from its records, an internal model's from bounds that were read
+    there.
     """
-    if start is None:
+    if weights is None:
         return []
     buffer = BytesIO()
     # the same bytes as in a stored model
-    np.savez(buffer, weights=np.asarray(start, dtype=np.float64))
+    np.savez(buffer, weights=np.asarray(weights, dtype=np.float64))
     digest = sha256(buffer.getvalue()).hexdigest()
     if any(
-        one["state"] == "committed" and one["hashes"].get("weights") == digest
+        one["state"] == "committed" and one["hashes"].get(START) == digest
         for one in entries(ledger, dataset)
     ):
         return []
     return [
-        "start: these weights belong to no committed ledger entry of the data set, so their price "
-        "is unknown"
+        f"{name}: these weights belong to no committed ledger entry of the data set that may be "
+        "released, so their price is unknown"
     ]
 
 

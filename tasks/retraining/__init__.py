@@ -111,9 +111,14 @@ class WindowSection(Section):
 
 
 class ChampionSection(Section):
-    """The new model and the old one, measured on a data set that is declared public."""
+    """The new model and the old one, measured on a data set that is declared public, or without
+    one by the charged, noisy metric of ``training.evaluate.release`` on the same test records.
+    """
 
-    data: str | None = Field(default=None, description="a data schema with `public: true`")
+    data: str | None = Field(
+        default=None,
+        description="a data schema with `public: true`; null: by training.evaluate.release",
+    )
     path: str | None = Field(
         default=None, description="its table, where the schema does not say it"
     )
@@ -171,10 +176,7 @@ def check_retraining(config: RetrainConfig, where: str = "configuration") -> Non
     """Raise ``InputError`` for fields that do not go together."""
     _check_rows(config, where)
     if config.champion.data is None and config.champion.model is not None:
-        raise InputError(
-            f"{where}: Expected champion.data with champion.model={config.champion.model!r}, got "
-            "none; name a data schema with `public: true`, or leave both out."
-        )
+        _check_charged(config, where)
     tune = config.training.tune
     grid = ENCODED if tune is not None and encodings_of(grid_of(tune)) else ABSENT
     check_facts({"champion.data": config.champion.data or ABSENT, "tune.grid": grid}, f"{where}: ")
@@ -182,6 +184,23 @@ def check_retraining(config: RetrainConfig, where: str = "configuration") -> Non
         raise InputError(
             f"{where}: Expected champion.model with warm_start='released', got none; name the "
             "registered model, or use warm_start: previous."
+        )
+
+
+def _check_charged(config: RetrainConfig, where: str) -> None:
+    """Without a public set the champion is measured by what the training pays for."""
+    release, metric = config.training.evaluate.release, config.champion.metric
+    if release is None or release.metric != metric:
+        got = "none" if release is None else f"training.evaluate.release.metric={release.metric!r}"
+        raise InputError(
+            f"{where}: Expected champion.data, a data schema with `public: true`, or "
+            f"training.evaluate.release with metric {metric!r} (champion.metric), with "
+            f"champion.model={config.champion.model!r}, got {got}; name one of them."
+        )
+    if release.against is not None:
+        raise InputError(
+            f"{where}: Expected no training.evaluate.release.against with champion.model, which "
+            "says whose weights these are; leave it out."
         )
 
 

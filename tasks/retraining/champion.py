@@ -1,7 +1,7 @@
 """Models before this one: whose weights a training starts from, and the champion that it must beat.
 
-Champion and challenger on a data set that is declared public: free numbers, which may be
-released.
+Champion and challenger on a data set that is declared public: free numbers, which may be released.
+Or by the noisy metric that the training pays for: the counts of both models are one release.
 
 Warm start: the weights of an earlier, released or previous model as the first iterate.
 Post-processing, so free.
@@ -21,6 +21,7 @@ from tasks.config import TrainConfig
 from tasks.data import Reading
 from tasks.ledger import Ledger
 from tasks.ledger.summary import entry
+from tasks.options.noisy_metric import CHAMPION
 from tasks.options.rules import DECLARED, check_facts, declared
 from tasks.readers import source_paths
 from tasks.record.stored import finished_runs, read_stored
@@ -71,13 +72,57 @@ def challenge(
     client: MlflowClient,
     ledger: Ledger,
 ) -> dict[str, Any]:
-    """Measure the new model and the champion on the public set; the better one carries the alias
-    ``candidate``.
+    """Measure the new model and the champion on the public set, or take the noisy numbers that the
+    training paid for (``beside``); the better one carries the alias ``candidate``.
+
+    A model that may never be released is not measured, and loses.
 
     The champion is the candidate of an earlier retraining, else the released version. Releasing
     stays a decision of a person (`dpflows release`). Returns what is shown: the metrics, who won,
     and why.
     """
+    run_id, old = summary["run_id"], _champion(section, client)
+    if not summary["releasable"]:
+        mine, theirs, where = {}, {}, None
+    elif section.data is None:
+        mine, theirs, where = *_charged(summary["released"]), None
+    else:
+        mine, theirs, where = _on_public(section, config, run_id, old, client, ledger)
+        shown = {f"released.public_{name}": value for name, value in mine.items()}
+        log_metrics(client, run_id, shown)
+        client.set_tag(run_id, PUBLIC_TAG, where)
+    policy = Policy(max_epsilon=inf, metric=section.metric, min_gain=section.min_gain)
+    champion = None if old is None else Champion(old.version, theirs)
+    stated = bool(summary["releasable"])
+    candidate = Candidate(run_id, True, stated, mine, delta=summary["delta"], n=summary["public_n"])
+    verdict = decide([candidate], champion, policy, summary["epsilon_spent"], summary["delta"])
+    reasons = verdict.reasons if stated else ("it may not be released", *summary["reasons"])
+    won = verdict.promote is not None
+    client.set_tag(
+        run_id, "dpflows.challenge", "won" if won else f"lost: {'; '.join(reasons)}"[:1000]
+    )
+    if won and section.model is not None:
+        _put_forward(client, section.model, summary)
+    return {
+        "public_set": where,
+        "metric": section.metric,
+        "challenger": _number(mine, section.metric),
+        "champion": _number(theirs, section.metric),
+        "champion_version": None if old is None else str(old.version),
+        "won": won,
+        "reasons": list(reasons),
+    }
+
+
+def _on_public(
+    section: ChampionSection,
+    config: TrainConfig,
+    run_id: str,
+    old: Any | None,
+    client: MlflowClient,
+    ledger: Ledger,
+) -> tuple[dict[str, float], dict[str, float], str]:
+    """Exact metrics of the new model and the champion on the public set, and its name."""
     job = training.prepare(config)
     schema = require_public(section, job.schema)
     assert schema is not None
@@ -85,35 +130,45 @@ def challenge(
     ledger.require_public(schema.name, source_paths(schema, section.path, schema.source.path))
     public = rows.load(job.encoder).train
     assert isinstance(public, Data)
-    run_id = summary["run_id"]
     mine = job.kind.quality(job, public, read_stored(client, run_id, ledger).weights)
-    old = _champion(section, client)
-    theirs = (
-        {}
-        if old is None
-        else job.kind.quality(job, public, _weights(client, old, job.encoder.to_json(), ledger))
-    )
-    policy = Policy(max_epsilon=inf, metric=section.metric, min_gain=section.min_gain)
-    champion = None if old is None else Champion(old.version, theirs)
-    candidate = Candidate(run_id, True, True, mine, delta=summary["delta"], n=summary["public_n"])
-    verdict = decide([candidate], champion, policy, summary["epsilon_spent"], summary["delta"])
-    won = verdict.promote is not None
-    log_metrics(client, run_id, {f"released.public_{name}": value for name, value in mine.items()})
-    client.set_tag(run_id, PUBLIC_TAG, schema.name)
-    client.set_tag(
-        run_id, "dpflows.challenge", "won" if won else f"lost: {'; '.join(verdict.reasons)}"[:1000]
-    )
-    if won and section.model is not None:
-        _put_forward(client, section.model, summary)
-    return {
-        "public_set": schema.name,
-        "metric": section.metric,
-        "challenger": _number(mine, section.metric),
-        "champion": _number(theirs, section.metric),
-        "champion_version": None if old is None else str(old.version),
-        "won": won,
-        "reasons": list(verdict.reasons),
-    }
+    if old is None:
+        return mine, {}, schema.name
+    weights = _weights(client, old, job.encoder.to_json(), ledger)
+    return mine, job.kind.quality(job, public, weights), schema.name
+
+
+def _charged(released: dict[str, float | None]) -> tuple[dict[str, float], dict[str, float]]:
+    """Noisy metrics of the new model and of the champion on the same records, which were charged
+    together.
+    """
+    known = {name: value for name, value in released.items() if value is not None}
+    theirs = {name: value for name, value in known.items() if name.startswith(CHAMPION)}
+    mine = {name: value for name, value in known.items() if name not in theirs}
+    return mine, {name.removeprefix(CHAMPION): value for name, value in theirs.items()}
+
+
+def beside(
+    section: ChampionSection, chosen: TrainConfig, client: MlflowClient, ledger: Ledger
+) -> Start:
+    """The training that measures the champion on its own test records, by the release that it pays
+    for; unchanged where there is none, or with the reason why it cannot be measured.
+    """
+    old = None if section.data is not None else _champion(section, client)
+    release = chosen.evaluate.release
+    if old is None or release is None:
+        return Start(chosen, None, "")
+    job = training.prepare(chosen)
+    title = f"version {old.version} of {old.name!r}"
+    try:
+        found = read_stored(client, old.tags.get(RUN_TAG) or old.run_id, ledger)
+    except InputError as error:
+        return Start(chosen, None, f"{title} is not measured: {error}")
+    if why := found.unfit(job.encoder.to_json(), job.problem.dimension * job.problem.outputs):
+        return Start(chosen, None, f"{title} is not measured: {why}")
+    asked = release.model_copy(update={"against": tuple(found.weights.tolist())})
+    evaluate = chosen.evaluate.model_copy(update={"release": asked})
+    note = f"{title} is measured on the same records"
+    return Start(chosen.model_copy(update={"evaluate": evaluate}), found.run_id, note)
 
 
 def _number(metrics: dict[str, float], name: str) -> float | None:
@@ -180,11 +235,8 @@ def warm(config: RetrainConfig, chosen: TrainConfig, client: MlflowClient, ledge
         found = read_stored(client, run_id, ledger)
     except InputError as error:
         return Start(chosen, None, f"no warm start: {error}")
-    if (
-        found.encoder != job.encoder.to_json()
-        or len(found.weights) != job.problem.dimension * job.problem.outputs
-    ):
-        return Start(chosen, None, f"no warm start: run {run_id} has other columns")
+    if why := found.unfit(job.encoder.to_json(), job.problem.dimension * job.problem.outputs):
+        return Start(chosen, None, f"no warm start: {why}")
     algorithm = chosen.algorithm.model_copy(update={"start": found.weights.tolist()})
     return Start(
         chosen.model_copy(update={"algorithm": algorithm}), run_id, f"warm start from run {run_id}"

@@ -45,6 +45,7 @@ ASKED: dict[str, Any] = {
     "tune.grid": {"preprocess.numeric": ["minmax", "log"]},
     "audit": {},
     "evaluate.release": {"epsilon": 0.1},
+    "evaluate.release.against": [0.5],
     "evaluate.subgroup": "city",
     "evaluate.release.metric": "balanced_accuracy",
     "algorithm.noise_multiplier": 3.0,

@@ -18,7 +18,7 @@ from tasks.ledger import Ledger
 from tasks.ledger.records import UNIT
 from tasks.ledger.summary import entries, realised_epsilon
 from tasks.record import tracking
-from tasks.record.stored import start_without_price
+from tasks.record.stored import without_price
 from tests.tasks.retraining.test_schedule import RUN
 from tests.tasks.retraining.weekly import config_of
 
@@ -103,8 +103,10 @@ def test_a_schedule_goes_on_while_new_blocks_come(
         "earlier, charged run" in text for text in statement["limits"]
     )
     assert len(statement["training"]["parameters"]["start"]) == 4
-    assert start_without_price(statement["training"]["parameters"]["start"], "clinic", clinic) == []
-    assert start_without_price([0.1, 0.2, 0.3, 0.4], "clinic", clinic) != []
+    assert (
+        without_price("start", statement["training"]["parameters"]["start"], "clinic", clinic) == []
+    )
+    assert without_price("start", [0.1, 0.2, 0.3, 0.4], "clinic", clinic) != []
 
     # Champion and challenger were compared on the public rows alone.
     battles = [answer["champion"] for answer in answers]
