@@ -18,7 +18,29 @@ READING, NAMES, ASKS = (
     "tests/dpcore/algorithms/test_asks.py",
 )
 
+CHAMPION = "tests/tasks/retraining/test_champion.py"
+
 MUTANTS = [
+    # weights that later runs may depend on, and the counts of two models
+    Mutant(
+        "tasks/record/stored.py",
+        'one["hashes"].get(START) == digest',
+        'one["hashes"].get("weights") == digest',
+        CHAMPION,
+    ),
+    Mutant("tasks/record/stored.py", "        if not self.start:", "        if False:", CHAMPION),
+    Mutant(
+        "tasks/options/noisy_metric.py",
+        "wide = scale * sqrt(2.0)",
+        "wide = scale",
+        CHAMPION,
+    ),
+    Mutant(
+        "tasks/options/noisy_metric.py",
+        "for column in columns for side in (other, ~other)",
+        "for column in columns for side in (other, other)",
+        CHAMPION,
+    ),
     # one door, one process, one form of noise
     Mutant("dpcore/errors.py", "    if here() != maker:", "    if here()[0] == 0:", DOOR),
     Mutant(

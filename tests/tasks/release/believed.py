@@ -201,7 +201,8 @@ CONFIG_FIELDS = (
     Fields("config.json", By.COMMIT, """schema_version data.path data.test_path ranking.empty ranking.ties
         ranking.discount ranking.divisor ranking.relevant_from ranking.at ranking.map_at ranking.conventions
         ranking.gain ranking.short model.precision evaluate.baselines
-        evaluate.release.metric evaluate.release.epsilon evaluate.subgroup evaluate.subgroup_least audit.canaries
+        evaluate.release.metric evaluate.release.epsilon evaluate.release.against evaluate.subgroup evaluate.subgroup_least
+        audit.canaries
         ledger.url tracking.experiment tracking.name seed unsafe_fixed_noise_seed engine.kind engine.address
         engine.workers engine.ca engine.cert engine.key"""),
 )  # fmt: skip
