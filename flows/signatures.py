@@ -201,7 +201,7 @@ def predict(
     any_signer: OfBundle = False,
     as_json: AsJson = False,
 ) -> None:
-    """Score a table with a trained model: label and score for each row."""
+    """Score a table with a trained model: label, probability and score (a margin) for each row."""
     begin("prediction: loading")
     from flows.commands.predict import predict_file
 

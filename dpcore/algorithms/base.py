@@ -56,6 +56,9 @@ class Trainer(Protocol):
     @property
     def hidden_noise(self) -> str: ...
 
+    @property
+    def calibrates(self) -> bool: ...
+
     def marginals(self, problem: Problem, first: Any) -> dict[str, Array]: ...
 
     def weight_noise(self, problem: Problem) -> float | None: ...
@@ -155,6 +158,11 @@ class Algorithm(ABC):
         """The weights, from released values alone; ``rng`` is for starts and mutations, not for
         noise.
         """
+
+    @property
+    def calibrates(self) -> bool:
+        """Whether a charged release fits the probabilities that scores state to what happened."""
+        return False
 
     def resolved(self, problem: Problem) -> dict[str, Any]:
         """What the fields that were left out come to on ``problem``, where that is one number."""

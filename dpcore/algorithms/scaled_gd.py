@@ -153,6 +153,11 @@ class ScaledGD(Algorithm):
             return PROBABILITY_SHARE
         return self.calibration_share
 
+    @property
+    def calibrates(self) -> bool:
+        """Whether such a histogram is released."""
+        return self.calibrated > 0.0
+
     def plan(self, problem: Problem) -> Sequence[Mechanism]:
         first_weights(self.start, problem)
         marginals, gradient, calibration = self.releases_of(problem)

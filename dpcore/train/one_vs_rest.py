@@ -84,6 +84,11 @@ class OneVsRest:
         return self.inner.accountant
 
     @property
+    def calibrates(self) -> bool:
+        """Whether the inner algorithm fits the probabilities of each class."""
+        return self.inner.calibrates
+
+    @property
     def hidden_noise(self) -> str:
         """Why the inner algorithm gives no noise of a weight."""
         return self.inner.hidden_noise

@@ -167,6 +167,11 @@ class Tuned:
         return self.settings[0].algorithm.adjacencies
 
     @property
+    def calibrates(self) -> bool:
+        """Whether every setting does, since any may be selected."""
+        return all(setting.algorithm.calibrates for setting in self.settings)
+
+    @property
     def hidden_noise(self) -> str:
         """A search keeps one of its trials, and which says something about the noise in it."""
         return (

@@ -21,6 +21,7 @@ from tasks.readers import format_of, whole_table
 from tasks.readers.numbers import pairs_of, read_pairs
 from tasks.readers.parts import Part, parts_at, require_once
 from tasks.readers.text import first_record
+from tasks.record.example import answers
 from tasks.record.model import declared, raw_columns
 from tasks.record.stored import load_model
 from tasks.record.tracking import tracking_client
@@ -34,8 +35,8 @@ from tasks.schema import Schema, Unlabelled
 def predict_file(
     model: str, file: Path, output: Path | None, as_json: bool, any_signer: bool = False
 ) -> None:
-    """Score the rows of ``file`` and write columns label and score, one row each, in the order of
-    the file.
+    """Score the rows of ``file`` and write columns label, probability (where the model states one)
+    and score, the margin; one row each, in the order of the file.
 
     ``model`` is a stored model, or a bundle whose signer is trusted (``any_signer``: whoever it
     is). A ranking reads documents with their query (a table, or a LETOR file by its ending) and
@@ -49,18 +50,16 @@ def predict_file(
     uri, scorer, loaded = found_model(model, any_signer)
     table = read_tables(parts, scorer.encoder, scorer.card)
     scored = scorer.predict(None, table) if loaded is None else loaded.predict(table)
+    words = {name: text for name, (_, text) in answers(scorer.card).items() if name in scored}
     if output is not None:
         write_table(scored, output)
-        done = {"model": uri, "rows": len(scored), "output": str(output)}
-        sys.stdout.write(
-            json.dumps(done) + "\n"
-            if as_json
-            else f"{len(scored)} rows scored, written to {output}\n"
-        )
+        done = {"model": uri, "rows": len(scored), "output": str(output), "columns": words}
+        said = [f"{len(scored)} rows scored, written to {output}"]
+        said += [f"  {name}: {text}" for name, text in words.items()]
+        sys.stdout.write((json.dumps(done) if as_json else "\n".join(said)) + "\n")
     elif as_json:
-        sys.stdout.write(
-            json.dumps({"model": uri, "rows": scored.to_dict(orient="records")}) + "\n"
-        )
+        rows = scored.to_dict(orient="records")
+        sys.stdout.write(json.dumps({"model": uri, "columns": words, "rows": rows}) + "\n")
     else:
         sys.stdout.write(scored.to_csv(index=False))
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from tasks.audit.mlflow_run import find_run
 from tasks.home import Home, one_at_a_time
 from tasks.ledger import Ledger
 from tasks.record import index
+from tasks.record.example import in_words
 from tasks.record.explain import Explanation
 from tasks.record.statement import Statement, now
 from tasks.record.wording import RENDERED, rendered_again
@@ -56,6 +58,8 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 
+# Columns that the page of a version lists.
+MOST_COLUMNS = 60
 # Letters that look alike in every font are one letter only among these.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,98}[A-Za-z0-9]|[A-Za-z0-9]")
 
@@ -208,7 +212,9 @@ def release(client: MlflowClient, asked: Asked, secret: Any) -> dict[str, Any]:
     version = registry.add_version(
         client, asked.name, asked.run, client.get_run(asked.run).data.tags["dpflows.model"], tags
     )
-    client.update_model_version(asked.name, version, version_words(statement, price, asked))
+    described = json.loads(subject.model["encoder.json"]), json.loads(subject.model["model.json"])
+    words = f"{version_words(statement, price, asked)}\n\n{columns_words(*described)}"
+    client.update_model_version(asked.name, version, words)
     folder = require_place(asked.output or asked.folder / version, asked.name, version)
     serial = _next_serial(pointer, champion)
     bundle = make_bundle(
@@ -242,6 +248,23 @@ def version_words(statement: Statement, price: Price, asked: Asked) -> str:
         f"{promise.accountant}). {statement.training.algorithm} on {statement.data.name}, public n "
         f"= {statement.data.public_n}. Approved by {asked.approval.who}."
     )
+
+
+def columns_words(encoder: Mapping[str, Any], card: Mapping[str, Any]) -> str:
+    """What the columns take and what the model answers, as MLflow's page of a version shows it."""
+    found = in_words(encoder, card)
+    lines: list[str] = []
+    for title, words in found.items():
+        named = list(words.items())
+        lines += [
+            f"**{title}**",
+            "",
+            *(f"- `{name}`: {text}" for name, text in named[:MOST_COLUMNS]),
+        ]
+        if len(named) > MOST_COLUMNS:
+            lines.append(f"- and {len(named) - MOST_COLUMNS} more, which MLmodel names")
+        lines.append("")
+    return "\n".join(lines)
 
 
 def _require_own_name(client: MlflowClient, name: str) -> None:

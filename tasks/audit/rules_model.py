@@ -22,7 +22,7 @@ from tasks.audit.rules_content import STATE
 from tasks.audit.rules_run import MODEL_FILES, RETRAIN, digest
 from tasks.audit.subject import Subject
 from tasks.record import MODEL, inventory
-from tasks.record.example import example_columns, is_example, output_columns
+from tasks.record.example import answers, example_columns, in_words, is_example
 
 # What MLflow itself writes into the folder of a model.
 CARD, CONDA, PYTHON, PACKAGES = "MLmodel", "conda.yaml", "python_env.yaml", "requirements.txt"
@@ -57,12 +57,12 @@ CARD_FREE = {
     "run_id",
     "model_id",
     "model_uuid",
+    "metadata",
 }
 CARD_FIXED: dict[str, Any] = {
     "is_signature_from_type_hint": False,
     "prompts": None,
     "type_hint_from_example": False,
-    "metadata": None,
 }
 LOADER = {
     "code": "code",
@@ -238,6 +238,8 @@ def _card(run: Subject) -> str:
         return "it belongs to another run or model"
     if card["signature"] != _signature(run):
         return "its signature is not the one of the declared columns"
+    if card.get("metadata") not in (None, in_words(*_declared(run))):  # None in older runs
+        return "it says something else of the columns than the model's own files"
     return ""
 
 
@@ -249,14 +251,18 @@ def _pythons(run: Subject) -> set[str]:
 
 def _signature(run: Subject) -> dict[str, Any]:
     """Input and output columns as MLflow stores them."""
-    card = json.loads(run.model["model.json"])
-    columns = example_columns(json.loads(run.model["encoder.json"]), card["label"].get("query"))
+    encoder, card = _declared(run)
+    columns = example_columns(encoder, card["label"].get("query"))
     inputs = [{"type": "any", "name": name, "required": False} for name in columns]
     shown = [
-        {"type": kind, "name": name, "required": True}
-        for name, kind in output_columns(card).items()
+        {"type": kind, "name": name, "required": True} for name, (kind, _) in answers(card).items()
     ]
     return {"inputs": json.dumps(inputs), "outputs": json.dumps(shown), "params": None}
+
+
+def _declared(run: Subject) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Encoder and card of the model."""
+    return json.loads(run.model["encoder.json"]), json.loads(run.model["model.json"])
 
 
 def _requirements(run: Subject) -> list[str]:

@@ -16,6 +16,14 @@ from dpcore.features import Column, FeatureGroup
 
 # Decimals that a table keeps as JSON.
 ROUNDED = 1e-9
+# What the column of a kind with scores of its own says.
+OWN = "see the code that is stored with the model"
+# Levels of a column that are named in words.
+SHOWN = 20
+CALIBRATED = {
+    True: "calibrated by a charged histogram of scores by label",
+    False: "not calibrated, it orders rows; what the loss takes the score for",
+}
 
 
 def example_columns(encoder: Mapping[str, Any], query: str | None = None) -> dict[str, list[Any]]:
@@ -47,14 +55,74 @@ def _ends(column: Any) -> list[Any]:
     return [float(column.low), float(column.high)]
 
 
-def output_columns(card: Mapping[str, Any]) -> dict[str, str]:
-    """The columns of a model's answer with MLflow's types, from its card."""
+def in_words(encoder: Mapping[str, Any], card: Mapping[str, Any]) -> dict[str, Any]:
+    """What stands in MLmodel for people: what each column takes, and what the model answers.
+
+    ``columns`` are those of a table by name, or groups of numbered ones; ``answers`` in the order
+    of the model's table.
+    """
+    if encoder["encoder"] == "matrix":
+        groups = [FeatureGroup(**group) for group in encoder["groups"]]
+        columns = {
+            f"{one.names[0]} to {one.names[-1]}": f"number, cut to {one.low:g} .. {one.high:g}"
+            for one in groups
+        }
+    else:
+        columns = {one["name"]: taken(Column.from_dict(one)) for one in encoder["columns"]}
+    if "query" in card["label"]:
+        columns = {card["label"]["query"]: "name of the query of a document"} | columns
+    return {
+        "columns": columns,
+        "answers": {name: words for name, (_, words) in answers(card).items()},
+    }
+
+
+def taken(column: Column) -> str:
+    """What a cell of a column may hold, and what stands for no value."""
+    if column.buckets:
+        kind = "any text"
+    elif column.levels:
+        more = f" and {len(column.levels) - SHOWN} more" if len(column.levels) > SHOWN else ""
+        kind = f"one of {', '.join(map(str, column.levels[:SHOWN]))}{more}"
+    elif column.kind == "flag":
+        kind = "0 or 1"
+    elif column.kind == "date":
+        kind = f"date as {column.format} from {column.low} to {column.high}"
+    else:
+        kind = f"number, cut to {column.low:g} .. {column.high:g}"
+    return kind if column.fill is None else f"{kind}; no value counts as {column.fill}"
+
+
+def answers(card: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """The columns of a model's answer in their order: MLflow's type, and what the column says."""
     if "outputs" in card:  # a kind with scores of its own says so itself
-        return {str(name): str(kind) for name, kind in card["outputs"].items()}
+        return {str(name): (str(kind), OWN) for name, kind in card["outputs"].items()}
     label = card["label"]
-    if label["kind"] == "relevance":
-        return {label["query"]: "string", "score": "double", "rank": "long"}
-    return {"label": "double" if label["kind"] == "regression" else "string", "score": "double"}
+    kind = label["kind"]
+    if kind == "relevance":
+        return {
+            label["query"]: ("string", "the query"),
+            "score": ("double", "higher is better, within the query"),
+            "rank": ("long", "within the query, 1 for the best"),
+        }
+    if kind == "regression":
+        words = f"predicted {label['column']}, in its own unit"
+        return {"label": ("double", words), "score": ("double", "the same number")}
+    found = {"label": ("string", f"predicted {label['column']}")}
+    several = kind == "classes"
+    if stated := card.get("probability"):
+        of = "the label" if several else repr(label["positive"])
+        found["probability"] = ("double", f"of {of}: {CALIBRATED[stated['calibrated']]}")
+    score = (
+        "largest score of a class, the one of the label"
+        if several
+        else f"margin: {label['positive']!r} from 0 on{_log_odds(card)}"
+    )
+    return found | {"score": ("double", score)}
+
+
+def _log_odds(card: Mapping[str, Any]) -> str:
+    return ", the log-odds of the probability" if card.get("probability") else ""
 
 
 def is_example(stored: bytes, encoder: Mapping[str, Any], query: str | None = None) -> bool:

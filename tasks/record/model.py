@@ -19,12 +19,14 @@ import dpcore
 from dpcore.preprocess import Column, Encoder, MatrixEncoder
 from tasks.kinds.base import Kind
 from tasks.readers import QUERY
-from tasks.record.example import example_columns, output_columns
+from tasks.record.example import answers, example_columns, in_words
 from tasks.record.sources import requirements
 from tasks.schema import Schema
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+
+    from dpcore.train import Planned
 
 
 MODEL_VERSION = 1
@@ -54,6 +56,23 @@ def label_card(schema: Schema) -> dict[str, Any]:
         "positive": f">= {label.positive_from:g}",
         "negative": f"< {label.positive_from:g}",
     }
+
+
+def probability_card(planned: Planned) -> dict[str, Any]:
+    """What ``model.json`` says of probabilities, from public facts; nothing where the loss states
+    none.
+
+    A logistic loss takes its scores for log-odds, a softmax for log-probabilities up to a constant.
+    Class weights move both, so a weighted loss states none.
+    """
+    problem = planned.problem
+    if problem.kind == "network" or problem.loss.name == "softmax":
+        stated = "softmax"
+    elif problem.kind == "linear" and problem.loss.name == "logistic":
+        stated = "logistic" if problem.outputs == 1 else "one_vs_rest"
+    else:
+        return {}
+    return {"probability": {"from": stated, "calibrated": planned.algorithm.calibrates}}
 
 
 def save_model(
@@ -119,7 +138,7 @@ def synthetic_rows(encoder: Encoder | MatrixEncoder, query: str | None = None) -
 
 def signature(encoder: Encoder | MatrixEncoder, card: Mapping[str, Any]) -> Any:
     """Input and output columns. Inputs are of any type: MLflow has none that takes whole numbers
-    and fractions alike.
+    and fractions alike; ``columns_in_words`` says what each takes.
 
     The encoder checks each value itself, by the declared bounds, levels and fills;
     ``read_any_as_text`` of the scorer lets CSV be served. A missing column is named by the scorer
@@ -130,11 +149,32 @@ def signature(encoder: Encoder | MatrixEncoder, card: Mapping[str, Any]) -> Any:
     from mlflow.types import Schema as MlflowSchema
     from mlflow.types.schema import AnyType
 
-    inputs: list[Any] = [ColSpec(AnyType(), name, required=False) for name in raw_columns(encoder)]
-    if query := card["label"].get("query"):
-        inputs = [ColSpec(AnyType(), query, required=False), *inputs]
-    outputs: list[Any] = [ColSpec(kind, name) for name, kind in output_columns(card).items()]
+    query = card["label"].get("query")
+    names = [*([] if query is None else [query]), *raw_columns(encoder)]
+    inputs: list[Any] = [ColSpec(AnyType(), name, required=False) for name in names]
+    outputs: list[Any] = [ColSpec(kind, name) for name, (kind, _) in answers(card).items()]
     return ModelSignature(inputs=MlflowSchema(inputs), outputs=MlflowSchema(outputs))
+
+
+class Portable:
+    """MLflow's flavour of Python functions, whose file MLmodel names no place of the machine that
+    stored it: not where model and scorer were read, nor where the store keeps them. Loading goes by
+    the names inside the folder.
+    """
+
+    __name__ = "mlflow.pyfunc"
+
+    @staticmethod
+    def save_model(path: str, mlflow_model: Any, **arguments: Any) -> None:
+        import mlflow.pyfunc
+
+        mlflow.pyfunc.save_model(path=path, mlflow_model=mlflow_model, **arguments)
+        loader = mlflow_model.flavors["python_function"]
+        for artifact in loader["artifacts"].values():
+            artifact["uri"] = artifact["path"]
+        loader["model_code_path"] = Path(loader["model_code_path"]).name
+        mlflow_model.artifact_path = "model"
+        mlflow_model.save(str(Path(path) / "MLmodel"))
 
 
 def requirements_of(folder: Path) -> list[str]:
@@ -170,7 +210,6 @@ def log_model(
     """Store the files of ``folder`` with their scorer as a model of the run; return its URI
     (``models:/m-...``).
     """
-    import mlflow.pyfunc
     from mlflow.models import Model
 
     card = json.loads((folder / "model.json").read_text(encoding="utf-8"))
@@ -190,13 +229,14 @@ def log_model(
     ):
         info = Model.log(
             artifact_path=None,
-            flavor=mlflow.pyfunc,
+            flavor=Portable,
             model_id=entry.model_id,
             run_id=run_id,
             python_model=str(SCORER_FILE),
             artifacts={"model": str(folder)},
             code_paths=[str(Path(dpcore.__file__).parent)],
             signature=signature(encoder, card),
+            metadata=in_words(encoder.to_dict(), card),
             input_example=synthetic_rows(encoder, card["label"].get("query")),
             # Given, so that MLflow need not guess them.
             pip_requirements=requirements_of(folder),

@@ -24,7 +24,14 @@ from tasks.record import MODEL, inventory, outbox, tracking, view
 from tasks.record import statement as words
 from tasks.record.explain import of_training, write_terms
 from tasks.record.index import MAIN
-from tasks.record.model import file_hash, log_model, requirements_of, save_model, save_scores
+from tasks.record.model import (
+    file_hash,
+    log_model,
+    probability_card,
+    requirements_of,
+    save_model,
+    save_scores,
+)
 from tasks.record.outbox import Pending, keep_metrics
 from tasks.record.stored import START, without_price
 from tasks.record.wording import RENDERED as READABLE
@@ -79,6 +86,7 @@ def commit(
         **job.kind.save(place, job, planned, result.weights),
         **save_scores(place, job.kind),
         **of_training(planned, result),
+        **probability_card(planned),
     }
     save_model(place, result.weights, job.encoder, job.schema, job.problem.loss.name, card)
     weights = file_hash(folder / "model" / "weights.npz")

@@ -24,6 +24,7 @@ from mlflow.pyfunc.model import PythonModelContext
 from mlflow.types import Schema
 from mlflow.types.schema import AnyType
 from scipy.sparse import issparse
+from scipy.special import expit, log_expit, logsumexp
 
 from dpcore.errors import InputError
 from dpcore.identity import declared_names, unit_codes
@@ -67,11 +68,13 @@ def read_any_as_text() -> None:
 
 
 class LinearScorer(PythonModel):
-    """score = x @ w for the encoded row x; the label is the positive one where score >= 0.
+    """score = x @ w for the encoded row x, the margin: the label is the positive one where it is
+    >= 0.
 
-    Of several classes the one with the largest score is the label. A regression model has the score
-    in the label's own unit and repeats it as the label. ``own``: the scores of a kind that has
-    others.
+    Of several classes the one with the largest score is the label. ``probability`` is that of the
+    positive label of two, of the named label of several; models whose loss states none, and those
+    from before it was given, have no such column. A regression model has the score in the label's
+    own unit and repeats it as the label. ``own``: the scores of a kind that has others.
     """
 
     own: Scored | None = None
@@ -123,37 +126,37 @@ class LinearScorer(PythonModel):
         )
 
     def scored(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Label and score of every row, as the class says."""
+        """Label, probability where the card says what states it, and score of every row."""
         label = self.card["label"]
         if label["kind"] == "relevance":
             return self.ranked(frame, label["query"])
         rows = self.encoder.transform(frame)
         if self.own is not None:
             return pd.DataFrame(dict(self.own(self.card, self.weights, rows)), index=frame.index)
-        if self.network is not None:
-            scores = self.network.scores_of(rows)
-            names = np.array(
-                label.get("levels") or [label["negative"], label["positive"]], dtype=object
-            )
-            score = (
-                scores.max(axis=1) if label["kind"] == "classes" else scores[:, 1] - scores[:, 0]
-            )
-            return pd.DataFrame(
-                {"label": names[scores.argmax(axis=1)], "score": score}, index=frame.index
-            )
-        if label["kind"] == "classes":
-            scores = np.asarray(
-                rows @ self.weights.reshape(len(label["levels"]), -1).T, dtype=np.float64
-            )
-            names = np.array(label["levels"], dtype=object)[scores.argmax(axis=1)]
-            return pd.DataFrame({"label": names, "score": scores.max(axis=1)}, index=frame.index)
-        score = np.asarray(rows @ self.weights, dtype=np.float64)
         if label["kind"] == "regression":
             (low, high), (first, last) = label["bounds"], label["scaled_to"]
-            score = low + (score - first) * (high - low) / (last - first)
-            return pd.DataFrame({"label": score, "score": score}, index=frame.index)
-        names = np.where(score >= 0, label["positive"], label["negative"])
-        return pd.DataFrame({"label": names.astype(object), "score": score}, index=frame.index)
+            value = low + (rows @ self.weights - first) * (high - low) / (last - first)
+            return pd.DataFrame({"label": value, "score": value}, index=frame.index)
+        names, scores = self.classified(rows)
+        found = {"label": names}
+        if stated := self.card.get("probability"):
+            found["probability"] = chances(scores, stated["from"])
+        found["score"] = scores if scores.ndim == 1 else scores.max(axis=1)
+        return pd.DataFrame(found, index=frame.index)
+
+    def classified(self, rows: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Labels (n,), and margins (n,) of two classes or scores (n, K) of several."""
+        label = self.card["label"]
+        levels = label.get("levels") or [label["negative"], label["positive"]]
+        names, several = np.array(levels, dtype=object), label["kind"] == "classes"
+        if self.network is None and not several:
+            margin = np.asarray(rows @ self.weights, dtype=np.float64)
+            return names[(margin >= 0).astype(int)], margin
+        if self.network is None:
+            scores = np.asarray(rows @ self.weights.reshape(len(names), -1).T, dtype=np.float64)
+        else:
+            scores = self.network.scores_of(rows)
+        return names[scores.argmax(axis=1)], scores if several else scores[:, 1] - scores[:, 0]
 
     def ranked(self, frame: pd.DataFrame, query: str) -> pd.DataFrame:
         """Query, score (higher is better) and rank within the query, 1 for the best; equal scores
@@ -177,6 +180,19 @@ class LinearScorer(PythonModel):
         return pd.DataFrame(
             {query: names, "score": score, "rank": rank.to_numpy()}, index=frame.index
         )
+
+
+def chances(scores: np.ndarray, stated: str) -> np.ndarray:
+    """Probabilities (n,): of the positive label from margins (n,), of the most likely class from
+    scores (n, K).
+
+    ``stated``: ``softmax`` of the scores, or ``one_vs_rest``: log-odds of each class against the
+    others, whose probabilities are made to sum to 1.
+    """
+    if scores.ndim == 1:
+        return np.asarray(expit(scores))
+    logs = log_expit(scores) if stated == "one_vs_rest" else scores
+    return np.asarray(np.exp(logs.max(axis=1) - logsumexp(logs, axis=1)))
 
 
 def some_of(names: Sequence[str], shown: int = 20) -> str:

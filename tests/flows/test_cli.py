@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from io import BytesIO, TextIOWrapper
+from math import exp
 from pathlib import Path
 from typing import Any
 
@@ -133,14 +134,16 @@ def test_default_run_can_be_scored(
         == 0
     )
     header, line = (tmp_path / "scores.csv").read_text().splitlines()
-    assert header == "label,score"
-    assert line.split(",")[0] in ("high", "low")
-    capsys.readouterr()
+    assert header == "label,probability,score"
+    label, chance, score = line.split(",")
+    assert label in ("high", "low")
+    score = float(score)
+    assert 1.0 / (1.0 + exp(-score)) == pytest.approx(float(chance))
+    assert "probability: of 'high': not calibrated" in capsys.readouterr().out
     picture = tmp_path / "terms.svg"
     asked = ["explain", summary["run_id"], "--json"]
     assert run([*asked, "--row", str(rows), "--output", str(picture)]) == 0
     [row] = json.loads(capsys.readouterr().out)["rows"]
-    score = float(line.split(",")[1])
     assert row["constant"] + sum(term["adds"] for term in row["terms"]) == pytest.approx(score)
     assert {"age", "sex"} <= {term["term"] for term in row["terms"]}
     assert picture.read_text().startswith("<svg")

@@ -105,6 +105,7 @@ MODEL: dict[str, tuple[str, Callable[[Path], None], str]] = {
     "a line in the code": ("code/dpcore/errors.py", append("x = 1\n"), "model_file_changed"),
     "compiled code": ("code/dpcore/__pycache__/errors.cpython-311.pyc", create, "model_file_added"),
     "another loader": ("MLmodel", replace("loaders.code_model", "model"), "model_file_changed"),
+    "other words for a column": ("MLmodel", replace("cut to 0", "cut to 9"), "model_file_changed"),
     "another folder of weights": (
         "MLmodel",
         replace("path: artifacts/model", "path: code"),

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
+from scipy.special import expit, softmax
 
+from dpcore.accounting import Target
 from dpcore.errors import InputError
+from dpcore.losses import Weighted, make_loss
+from dpcore.objective.multiclass import Softmax
+from dpcore.problem import Block, Problem
+from dpcore.train import plan
 from tasks import record
 from tasks.home import Home
 from tasks.record import model, tracking
 from tasks.record import stored as record_stored
 from tasks.record.explain import Explanation
+from tasks.record.scoring import LinearScorer
 from tasks.release.registry import model_uri
-from tasks.schema import find_schema
+from tasks.schema import Schema, find_schema
 from tests.flows.small import small_frame
 
 PICKLES = (".pkl", ".pickle", ".joblib", ".skops", ".pt")
@@ -33,7 +44,8 @@ def stored(home: Home, small: Path) -> tuple[str, str, np.ndarray]:
         client, tracking.ensure_experiment(client, home, "tests of models"), None, {}
     )
     folder = home.outbox / run_id / "model"
-    model.save_model(folder, weights, encoder, schema, "logistic")
+    stated = {"probability": {"from": "logistic", "calibrated": False}}
+    model.save_model(folder, weights, encoder, schema, "logistic", stated)
     uri = model.log_model(client, run_id, folder, encoder, schema)
     client.set_tag(run_id, record.MODEL, uri)
     tracking.close_run(client, run_id, "FINISHED")
@@ -51,6 +63,8 @@ def test_prediction_equals_the_product_of_encoded_row_and_weights(
     expected = find_schema(str(small)).encoder().transform(frame) @ weights
     np.testing.assert_allclose(scored["score"], expected, rtol=0, atol=1e-12)
     assert list(scored["label"]) == ["yes" if score >= 0 else "no" for score in expected]
+    assert list(scored.columns) == ["label", "probability", "score"]
+    np.testing.assert_allclose(scored["probability"], 1.0 / (1.0 + np.exp(-expected)), rtol=1e-12)
 
 
 def test_a_stored_model_is_explained_from_its_files_alone(small: Path, tmp_path: Path) -> None:
@@ -88,6 +102,79 @@ def test_stored_files_are_plain_and_hold_no_row_of_the_data(
     example = json.loads((folder / "input_example.json").read_text())
     assert example["data"] == [[0.0, "north"], [100.0, "south"]]
     assert (folder / "requirements.txt").read_text().startswith("mlflow==")
+    card = (folder / "MLmodel").read_text()
+    for place in (home.root, Path(model.SCORER_FILE).parent, Path.home()):
+        assert str(place) not in card
+    assert not re.search(r"(^|[\s'\"])(file:|/)", card)
+    words = yaml.safe_load(card)["metadata"]
+    assert words["columns"] == {"age": "number, cut to 0 .. 100", "city": "one of north, south"}
+    assert words["answers"] == {
+        "label": "predicted paid",
+        "probability": "of 'yes': not calibrated, it orders rows; what the loss takes the score for",
+        "score": "margin: 'yes' from 0 on, the log-odds of the probability",
+    }
+
+
+def scorer_of(folder: Path, weights: np.ndarray, label: dict, of_kind: dict) -> LinearScorer:
+    """The scorer of a model of columns x, y with ``weights`` and such a label."""
+    text = {"schema_version": 1, "name": "t", "public": {"n": 9}, "label": {"column": "z", **label},
+            "columns": {name: {"kind": "numeric", "low": -1, "high": 1} for name in "xy"}}  # fmt: skip
+    schema = Schema.model_validate(text)
+    model.save_model(folder, weights, schema.encoder(), schema, "any", of_kind)
+    scorer, context = LinearScorer(), SimpleNamespace(artifacts={"model": str(folder)})
+    scorer.load_context(context)  # type: ignore[arg-type]
+    return scorer
+
+
+CLASSES = {"kind": "classes", "levels": ["a", "b", "c"]}
+BINARY = {"positive": "p", "negative": "n"}
+
+
+@pytest.mark.parametrize(
+    ("label", "loss", "stated"),
+    [(BINARY, "logistic", "logistic"), (CLASSES, "softmax", "softmax"), (CLASSES, "logistic", "one_vs_rest"),
+     (BINARY, "hinge", None), (CLASSES, "hinge", None)],
+)  # fmt: skip
+def test_probability_is_that_of_the_estimators_and_of_the_quality(
+    tmp_path: Path, label: dict, loss: str, stated: str | None
+) -> None:
+    """Of the positive label, or of the most likely class; none where the loss states none, and none
+    of models from before it was given."""
+    outputs = 3 if label is CLASSES else 1
+    made = Softmax() if loss == "softmax" else make_loss(loss)
+    problem = Problem(n=100, dimension=3, loss=made, outputs=outputs, intercept=True)
+    planned = plan("dp_sgd", {}, problem, Target(1.0, 1e-5))
+    said = model.probability_card(planned)
+    assert said == ({"probability": {"from": stated, "calibrated": False}} if stated else {})
+    weights = np.random.default_rng(0).normal(size=3 * outputs)
+    scorer = scorer_of(tmp_path / "new", weights, label, said)
+    frame = pd.DataFrame({"x": [-1.0, 0.3, 1.0], "y": [1.0, -0.2, 0.9]})
+    found = scorer.scored(frame)
+    old = scorer_of(tmp_path / "old", weights, label, {}).scored(frame)
+    assert old.equals(found.drop(columns="probability", errors="ignore"))
+    if stated is None:
+        assert list(found.columns) == ["label", "score"]
+        return
+    scores = scorer.encoder.transform(frame) @ weights.reshape(outputs, 3).T
+    if stated == "logistic":
+        expected = expit(scores[:, 0])
+    elif stated == "softmax":
+        expected = softmax(scores, axis=1).max(axis=1)
+    else:
+        expected = expit(scores).max(axis=1) / expit(scores).sum(axis=1)
+    np.testing.assert_allclose(found["probability"], expected, rtol=1e-12)
+
+
+def test_a_model_says_whether_its_probabilities_were_calibrated() -> None:
+    blocks = (Block((0,), "numeric"), Block((1,), "numeric"))
+    problem = Problem(
+        n=5000, dimension=3, loss=make_loss("logistic"), intercept=True, blocks=blocks
+    )
+    for goal, calibrated in (("probability", True), ("accuracy", False)):
+        planned = plan("scaled_gd", {"goal": goal}, problem, Target(1.0, 1e-5))
+        assert model.probability_card(planned)["probability"]["calibrated"] is calibrated
+    weighted = replace(problem, loss=Weighted(make_loss("logistic"), positive=2.0))
+    assert model.probability_card(plan("scaled_gd", {}, weighted, Target(1.0, 1e-5))) == {}
 
 
 def test_values_that_were_not_declared_are_refused_by_name(

@@ -57,7 +57,7 @@ def test_mlflow_evaluates_copies_and_names_a_stored_model(
         predict_fn(uri)(rows.drop(columns=names[0]))
     with pytest.raises(InputError, match="columns"):
         predict_fn(uri)(rows[names].to_numpy(dtype=object)[:, 1:])
-    with pytest.raises(InputError, match="output among label, score"):
+    with pytest.raises(InputError, match="output among label, probability, score"):
         predict_fn(uri, "rank")
 
 

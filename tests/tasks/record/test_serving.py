@@ -137,6 +137,9 @@ def test_a_bundle_scores_as_the_model_that_it_was_made_of(
     monkeypatch.setenv("DPFLOWS_HOME", str(tmp_path / "elsewhere"))
     assert run(["predict", str(given), str(rows), "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
+    words = answer.pop("columns")
+    assert list(words) == list(stored[0]) == ["label", "probability", "score"]
+    assert "not calibrated" in words["probability"] and words["score"].startswith("margin")
     assert answer == {"model": f"{scene.name}@1", "rows": stored}
     assert not (tmp_path / "elsewhere").exists()
     monkeypatch.delenv(TRUSTED)

@@ -212,7 +212,7 @@ RUN_FIELDS = (
     Fields("trace.json", By.COMMIT, "*"),
     Fields("curve.json", By.DERIVED, "orders curve best_order epsilon"),
     Fields("files.json", By.DERIVED, "files requirements schema_version"),
-    Fields("MLmodel", By.DERIVED, "flavors model_id run_id saved_input_example_info signature"),
+    Fields("MLmodel", By.DERIVED, "flavors metadata model_id run_id saved_input_example_info signature"),
     Fields("MLmodel", By.UNREAD, """artifact_path is_signature_from_type_hint mlflow_version model_size_bytes model_uuid
         prompts type_hint_from_example utc_time_created"""),
     # Written before the commit, which holds the hashes of the files beside it; the audit compares
