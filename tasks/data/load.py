@@ -32,7 +32,7 @@ from tasks.data.rows import (
     with_queries,
 )
 from tasks.data.shards import PLAIN, CodedStore, Storage
-from tasks.data.store import GrowingArray, Matrix, private_folder
+from tasks.data.store import GrowingArray, Matrix, full_disk_told, private_folder, sweep
 from tasks.data.units import unit_names
 from tasks.home import Home
 from tasks.readers import Chunk, Paths, frame_chunks, open_chunks, sibling_paths, source_paths
@@ -84,8 +84,8 @@ class Loaded:
     came from.
 
     ``blocks`` and ``users`` (n,) give the ledger block and the person of each training row where
-    they are declared. ``groups`` gives the group of each row of the test part, without one of the
-    training part, where it was asked for.
+    they are declared, blocks of rows in one memory alone. ``groups`` gives the group of each row of
+    the test part, without one of the training part, where it was asked for.
     """
 
     train: Data | Sessions
@@ -111,6 +111,10 @@ class _Part:
     users: list[np.ndarray] = field(default_factory=list)
     groups: list[np.ndarray] = field(default_factory=list)
     seen: set[float] = field(default_factory=set)
+
+    @property
+    def sharded(self) -> bool:
+        return isinstance(self.X, CodedStore) and self.X.folder is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,9 +181,9 @@ def load(
             f"{schema.source.how}"
         )
     large = spool is not None or storage.shards or (not storage.coding and _large([*files, *tests]))
-    with (
-        private_folder(spool or Home.find().root / "rows") if large else nullcontext(None) as folder
-    ):
+    place = spool or Home.find().root / "rows"
+    sweep(place)  # what a killed process left goes with the next one that reads, large or not
+    with full_disk_told(place), private_folder(place) if large else nullcontext(None) as folder:
         wanted = Wanted(blocks, group, "test" in sides, storage.coding)
         storage.require_room(folder)
         return _load(schema, encoder, files, tests, frame, test_frame, adjacency, wanted, folder)
@@ -392,7 +396,7 @@ def _keys(
     schema: Schema, table: Any, blocks: np.ndarray | None, keep: np.ndarray | None, part: _Part
 ) -> None:
     rows = slice(None) if keep is None else keep
-    if blocks is not None:
+    if blocks is not None and not part.sharded:  # a name a row would grow with the table
         part.blocks.append(blocks[rows])
     for name, spec in schema.columns.items():
         if spec.kind == "user":

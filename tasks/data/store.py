@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import logging
 import os
 import shutil
 import tempfile
@@ -11,11 +14,16 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-import psutil
 from scipy.sparse import csr_array, issparse
 
-# A folder of rows is named by this, the process that writes, and when that process was started.
+from dpcore.errors import DPFlowsError
+
+log = logging.getLogger(__name__)
+
+# A folder of rows is named by this and the process that writes.
 PREFIX = "dpflows-rows-"
+# No room, a quota that is used up, a file longer than the process may write.
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class GrowingArray:
@@ -109,32 +117,76 @@ class Matrix:
 
 
 @contextmanager
-def private_folder(parent: Path | None) -> Iterator[Path]:
+def private_folder(parent: Path) -> Iterator[Path]:
     """A folder that only this user can read, gone at the end; files that are mapped live on without
-    a name (on Windows, which allows no such thing, they stay until the folder is removed)."""
-    if parent is not None:
-        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        sweep(parent)
-    mine = f"{PREFIX}{os.getpid()}-{psutil.Process().create_time():.2f}-"
-    with tempfile.TemporaryDirectory(prefix=mine, dir=parent, ignore_cleanup_errors=True) as folder:
-        yield Path(folder)
+    a name.
+
+    A lock says that its process lives: the kernel lets it go however that ends. What earlier ones
+    left is removed first.
+    """
+    parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _alone(parent):
+        _sweep(parent)
+        folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=parent))
+        lock = _locked(folder)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
 
 
 def sweep(parent: Path) -> None:
     """Remove folders of rows whose process is gone: it was killed while it wrote."""
+    if next(parent.glob(f"{PREFIX}*"), None) is not None:
+        with _alone(parent):
+            _sweep(parent)
+
+
+def _sweep(parent: Path) -> None:
     for folder in parent.glob(f"{PREFIX}*"):
-        pid, _, rest = folder.name.removeprefix(PREFIX).partition("-")
-        if pid.isdigit() and not _alive(int(pid), rest.partition("-")[0]):
-            shutil.rmtree(folder, ignore_errors=True)
+        try:
+            lock = _locked(folder)
+        except BlockingIOError:  # whoever made it still writes there
+            continue
+        except OSError:
+            log.debug("A folder of rows could not be looked at.")
+            continue
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
 
 
-def _alive(pid: int, started: str) -> bool:
-    """Whether the process ``pid`` is the one that was started then; of one that may not be looked
-    at, yes.
-    """
+@contextmanager
+def _alone(parent: Path) -> Iterator[None]:
+    """One process at a time makes and removes folders, so that none is seen without its lock."""
+    lock = os.open(parent, os.O_RDONLY)
     try:
-        return f"{psutil.Process(pid).create_time():.2f}" == started
-    except psutil.NoSuchProcess:
-        return False
-    except psutil.Error:
-        return True
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _locked(folder: Path) -> int:
+    """The lock of a folder, held until it is closed; ``BlockingIOError`` where another has it."""
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise
+    return lock
+
+
+@contextmanager
+def full_disk_told(folder: Path) -> Iterator[None]:
+    """Turn what a full disk, a quota or a limit of files says into one line."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise DPFlowsError(
+            f"Expected room for encoded rows under {folder}, got: {error.strerror}; make room "
+            "there, or set DPFLOWS_HOME to a larger disk. The training had not begun."
+        ) from None

@@ -28,7 +28,9 @@ from dpcore.train.planning import encoding, resolve_name
 from tasks.config import TrainConfig
 from tasks.config.train import AlgorithmSection, ObjectiveSection, PreprocessSection
 from tasks.data import Loaded, Reading, Report
-from tasks.data.workers import Cluster, RemoteRows, Source, connect
+from tasks.data.cluster import Cluster, RemoteRows, connect
+from tasks.data.workers import Source
+from tasks.home import Home
 from tasks.kinds.base import Array, Job, Kind, Metrics, Words
 from tasks.kinds.engine import choose, use_compiled
 from tasks.kinds.quality import (
@@ -363,8 +365,17 @@ def on_workers(job: Job, rows: Reading, fast: bool) -> Loaded:
             "engine.kind=shards."
         )
     tls = {"ca": engine.ca, "cert": engine.cert, "key": engine.key}
+    folder = None if engine.address else str(Home.find().root / "workers")
     source = Source(
-        uuid4().hex, job.schema, job.encoder, tuple(files), rows.blocks, job.problem.loss, fast
+        uuid4().hex,
+        job.schema,
+        job.encoder,
+        tuple(files),
+        rows.blocks,
+        job.problem.loss,
+        fast,
+        -(-job.problem.n // len(files)),
+        folder,
     )
     cluster = Cluster(source, *connect(engine.address, engine.workers, tls))
     sides: list[Any] = [RemoteRows(cluster, side) for side in ("train", "test")]

@@ -30,10 +30,12 @@ MUTANTS = [
     Mutant("dpcore/objective/shards.py", "np.all(rows[1:] >= rows[:-1])", "True", SHARDS),
     Mutant(
         "tasks/data/store.py",
-        'f"{psutil.Process(pid).create_time():.2f}" == started',
-        "True",
+        "except BlockingIOError:  # whoever made it still writes there\n            continue",
+        "except BlockingIOError:\n            lock = os.open(folder, os.O_RDONLY)",
         SHARDS,
     ),
+    Mutant("tasks/data/store.py", "_sweep(parent)\n        folder", "folder", SHARDS),
+    Mutant("tasks/data/store.py", "if error.errno not in FULL", "if error.errno in FULL", SHARDS),
     Mutant("tasks/data/shards.py", "0o600", "0o644", SHARDS),
     Mutant(
         "tasks/data/workers.py",
@@ -42,12 +44,21 @@ MUTANTS = [
         WORKERS,
     ),
     Mutant(
-        "tasks/data/workers.py", 'parts.scheme != "tls" and', 'parts.scheme == "udp" and', WORKERS
+        "tasks/data/cluster.py", 'parts.scheme != "tls" and', 'parts.scheme == "udp" and', WORKERS
     ),
     Mutant(
         "dpcore/sampling.py",
         "for _ in range(halvings - 1):",
         "for _ in range(halvings):",
         "tests/dpcore/test_coins.py",
+    ),
+    Mutant("tasks/data/cluster.py", "range(TRIES)", "range(1)", WORKERS),
+    Mutant("tasks/data/workers.py", "now - rows.asked > IDLE", "False", WORKERS),
+    Mutant("tasks/data/workers.py", "not S_ISDIR(facts.st_mode) or ", "", WORKERS),
+    Mutant(
+        "tasks/data/cluster.py",
+        "a, b)) for step, values in steps]",
+        "0, b - a)) for step, values in steps]",
+        WORKERS,
     ),
 ]

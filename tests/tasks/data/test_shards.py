@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpcore.errors import InputError
+from dpcore.errors import DPFlowsError, InputError
 from dpcore.losses import Logistic
 from dpcore.objective import LinearObjective, compiled, shards
 from dpcore.objective.shards import ShardedObjective, ShardedRows
@@ -104,15 +105,27 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_n
     tmp_path: Path,
 ) -> None:
     with store.private_folder(tmp_path) as mine:
-        dead = tmp_path / f"{store.PREFIX}999999999-1.00-x"
-        other = (
-            tmp_path / f"{store.PREFIX}{os.getpid()}-1.00-x"
-        )  # the number of this process, of another start
+        dead = tmp_path / f"{store.PREFIX}{os.getpid()}-x"  # the number says nothing, the lock does
         dead.mkdir()
-        other.mkdir()
         store.sweep(tmp_path)
         assert [path.name for path in tmp_path.iterdir()] == [mine.name]
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_full_disk_is_said_in_a_line_and_leaves_nothing(
+    small: Path, short: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool
+) -> None:
+    """While shards are written, and while a matrix is."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(spool, "_stored", full)
+    monkeypatch.setattr(store.GrowingArray, "finish", full)
+    with pytest.raises(DPFlowsError, match=r"No space left on device; make room .* not begun"):
+        loaded(small, kept, tmp_path / "spool")
+    assert list((tmp_path / "spool").iterdir()) == []
 
 
 def test_an_error_while_encoding_leaves_nothing(small: Path, short: None, tmp_path: Path) -> None:

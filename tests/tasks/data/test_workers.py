@@ -9,21 +9,29 @@ import pickle
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import yaml
 
-from dpcore.errors import InputError
+from dpcore.accounting.limits import Target
+from dpcore.errors import DPFlowsError, InputError
 from dpcore.losses import Logistic
 from dpcore.objective import LinearObjective, compiled
 from dpcore.preprocess.coding import Coding
+from dpcore.problem import Problem
+from dpcore.train import plan, run
+from tasks.data import cluster as driver
 from tasks.data import workers
+from tasks.data.cluster import Cluster, RemoteRows, connect, refuse_open
 from tasks.data.load import load
-from tasks.data.shards import Storage
-from tasks.data.workers import Cluster, Question, Remote, RemoteRows, Source, answer, connect, sizes
+from tasks.data.shards import Storage, written
+from tasks.data.workers import Question, Source, answer, forget, sizes
 from tasks.kinds.table import by_counts
 from tasks.schema import find_schema
 
@@ -148,8 +156,10 @@ def test_no_text_of_a_workers_error_leaves_it(
     assert CANARY in words.read_text() and words.stat().st_mode & 0o777 == 0o600
     assert words.parent.stat().st_mode & 0o777 == 0o700
     monkeypatch.undo()
+    from distributed import Client
+
     with pytest.raises(InputError, match="got InputError") as raised:
-        Cluster(source, cluster.client)
+        Cluster(source, Client(cluster.client.cluster))
     logs = [text for lines in cluster.client.get_worker_logs().values() for _, text in lines]
     logs += [text for _, text in cluster.client.get_scheduler_logs()]
     assert (
@@ -168,9 +178,9 @@ def test_a_scheduler_elsewhere_is_reached_by_tls_alone(address: str) -> None:
 
 
 def test_workers_elsewhere_behind_a_scheduler_here_need_tls_too() -> None:
-    workers.refuse_open(["tcp://127.0.0.1:1", "tls://10.0.0.7:2"])
+    refuse_open(["tcp://127.0.0.1:1", "tls://10.0.0.7:2"])
     with pytest.raises(InputError, match="with tls://"):
-        workers.refuse_open(["tcp://127.0.0.1:1", "tcp://10.0.0.7:2"])
+        refuse_open(["tcp://127.0.0.1:1", "tcp://10.0.0.7:2"])
 
 
 def test_without_dask_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,27 +189,129 @@ def test_without_dask_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -
         connect(None, None, {})
 
 
-def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A scheduler without an answer: the question is given up, and nothing is asked twice
-    meanwhile.
-    """
+class Fake:
+    """A client whose workers do as ``result`` says."""
 
-    class Silent:
-        def nthreads(self) -> dict[str, int]:
-            return {"tcp://127.0.0.1:1": 1}
+    def __init__(self, result: Callable[[], Any], there: Callable[[], dict[str, int]]) -> None:
+        self.found, self.there, self.asked = result, there, 0
 
-        def submit(self, *arguments: object, **named: object) -> Silent:
-            return self
+    def nthreads(self) -> dict[str, int]:
+        return self.there()
 
-        def result(self, timeout: float) -> None:
-            time.sleep(timeout)
-            raise TimeoutError
+    def submit(self, *arguments: object, **named: object) -> Fake:
+        self.asked += 1
+        return self
 
+    def result(self, timeout: float) -> Any:
+        return self.found()
+
+    def cancel(self, *futures: object) -> None: ...
+
+
+def raising(error: type[Exception]) -> Callable[[], Any]:
+    def raised() -> Any:
+        time.sleep(0.02)
+        raise error(CANARY)
+
+    return raised
+
+
+HERE = {"tcp://127.0.0.1:1": 1}
+
+
+@pytest.mark.parametrize(
+    ("result", "there", "words", "asked"),
+    [
+        (raising(TimeoutError), lambda: HERE, "got none in time", 1),
+        (raising(RuntimeError), lambda: HERE, "Expected workers that stay", driver.TRIES),
+        (raising(RuntimeError), raising(OSError), "scheduler to answer, got OSError", 0),
+        (raising(TimeoutError), dict, "got none; start some", 0),
+    ],
+    ids=["silent", "lost again and again", "no scheduler", "no workers"],
+)
+def test_nobody_waits_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+    result: Callable[[], Any],
+    there: Callable[[], dict[str, int]],
+    words: str,
+    asked: int,
+) -> None:
+    """The question is given up, in a line without a word of the error's own."""
     pytest.importorskip("distributed")
-    monkeypatch.setattr(workers, "PATIENCE", 0.05)
-    monkeypatch.setattr(workers, "LOOK", 0.02)
+    monkeypatch.setattr(driver, "PATIENCE", 0.05)
     made = Cluster.__new__(Cluster)
-    made.client, made.owner, made.alive, made.source = Silent(), {}, [], None
-    with pytest.raises(Exception, match="got none in time"):
-        made.ask(sizes, [0])
-    assert Remote is not None
+    made.client, made.owner, made.alive = Fake(result, there), {}, []
+    made.source = SimpleNamespace(files=("a",))
+    with pytest.raises(DPFlowsError, match=words) as raised:
+        made.read()
+    assert made.client.asked == asked and CANARY not in str(raised.value)
+    assert raised.value.__suppress_context__ or raised.value.__context__ is None
+
+
+def test_a_worker_keeps_rows_of_several_drivers_until_they_leave(
+    lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = (
+        replace(source_of(lake), token=name, folder=str(tmp_path / "own")) for name in "ab"
+    )
+    read: list[str] = []
+    loading = workers.load
+    monkeypatch.setattr(
+        workers, "load", lambda *given, **named: read.append("x") or loading(*given, **named)
+    )
+    for source in (one, other, one):
+        assert sizes(source, [0])[0][0] == "sums"
+    assert len(read) == 2 and set("ab") <= set(workers._held)
+    forget("a")
+    assert "a" not in workers._held
+    monkeypatch.setattr(workers, "IDLE", -1.0)
+    sizes(one, [1])
+    assert set(workers._held) == {"a"}
+    forget("a")
+
+
+def test_a_folder_of_a_worker_that_others_open_or_that_is_a_link_is_refused(
+    lake: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "open").mkdir(mode=0o755)
+    (tmp_path / "own").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to(tmp_path / "own")
+    for name in ("open", "link"):
+        source = replace(source_of(lake), token=name, folder=str(tmp_path / name))
+        assert sizes(source, [0]) == {0: ("failed", "InputError")}
+        assert not list((tmp_path / "own").iterdir())
+
+
+def test_progress_is_told_file_by_file(cluster: Cluster) -> None:
+    told: list[int] = []
+    token = written.set(told.append)
+    counts = cluster.read()
+    written.reset(token)
+    assert len(told) == 3 and told == sorted(told) and told[-1] == 600
+    assert counts == cluster.counts
+
+
+def test_noise_is_drawn_once_though_a_worker_died_in_mid_training(
+    cluster: Cluster, lake: Path
+) -> None:
+    """Every release is charged once, and the weights are those of a training without the death."""
+    problem = Problem(
+        n=480, dimension=cluster.source.encoder.design.dimension, loss=Logistic(), norm_bound=2.0
+    )
+    planned = plan("dp_sgd", {"steps": 12, "sampling_rate": 0.1}, problem, Target(1.0, 1e-4))
+
+    def weights(strike: int | None) -> tuple[np.ndarray, int]:
+        charged = []
+
+        def charge() -> None:
+            charged.append(len(charged))
+            if len(charged) == strike:
+                pids = cluster.client.run(os.getpid)
+                os.kill(next(iter(pids.values())), signal.SIGKILL)
+
+        sums = RemoteRows(cluster, "train").objective(np.empty(0), LinearObjective, Logistic())
+        result = run(planned, sums, seed=0, on_charge=charge, fixed_noise_seed=3)
+        return result.weights, len(charged)
+
+    quiet, struck = weights(None), weights(6)
+    assert np.array_equal(quiet[0], struck[0]) and quiet[1] == struck[1] == len(planned.events)
