@@ -309,12 +309,15 @@ def connect(
     )
     logging.getLogger("distributed").setLevel(logging.ERROR)
     if address is None:
+        # Pages of tasks, logs and stacks stay off, which a dashboard that is off leaves on.
+        dask.config.set({f"distributed.{one}.http.routes": [] for one in ("scheduler", "worker")})
         # Others on this machine can reach its ports: a certificate of one run keeps them out.
         cluster = LocalCluster(
             n_workers=workers or max(1, len(os.sched_getaffinity(0))),
             threads_per_worker=1,
             processes=True,
             dashboard_address=None,
+            scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
             memory_limit=0,
             silence_logs=logging.ERROR,
             protocol="tls://",

@@ -127,6 +127,7 @@ class Wanted:
     group: str | None
     test: bool = True
     coding: Coding | None = None  # how rows are coded, None where they are a matrix
+    whole: bool = True  # whether these are all files
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +156,7 @@ def load(
     group: str | None = None,
     sides: Sequence[str] = ("train", "test"),
     storage: Storage = PLAIN,
+    whole: bool = True,
 ) -> Loaded:
     """Read, check and encode the declared data set.
 
@@ -163,12 +165,12 @@ def load(
     "test" decodes no row of the test part; under ``adjacency`` replace_one the rows must be exactly
     the declared n. ``group`` names a declared column whose groups are kept beside the rows. Large
     files are encoded into private mapped files, under ``spool`` or the home folder; ``storage``
-    says whether rows are kept as codes, and in shards. Raises
-    ``InputError`` with file, data row, column, rule and way out, before anything could be reserved.
-    Whether rows are as declared may hang on one record, so these refusals are for the operator
-    alone: no store keeps their words, and nothing is charged or drawn after one. Private records of
-    one class, which may well be as declared, are not refused where ``adjacency`` names a promise,
-    but noted.
+    says whether rows are kept as codes, and in shards. Of a part of the files (not ``whole``) no
+    count is checked, and none of its rows need be for training. Raises ``InputError`` with file,
+    data row, column, rule and way out, before anything could be reserved. Whether rows are as
+    declared may hang on one record, so these refusals are for the operator alone: no store keeps
+    their words, and nothing is charged or drawn after one. Private records of one class, which may
+    well be as declared, are not refused where ``adjacency`` names a promise, but noted.
     """
     files = [] if frame is not None else source_paths(schema, path, schema.source.path)
     own = frame is None and test_frame is None and "test" in sides
@@ -184,7 +186,7 @@ def load(
     place = spool or Home.find().root / "rows"
     sweep(place)  # what a killed process left goes with the next one that reads, large or not
     with full_disk_told(place), private_folder(place) if large else nullcontext(None) as folder:
-        wanted = Wanted(blocks, group, "test" in sides, storage.coding)
+        wanted = Wanted(blocks, group, "test" in sides, storage.coding, whole)
         storage.require_room(folder)
         return _load(schema, encoder, files, tests, frame, test_frame, adjacency, wanted, folder)
 
@@ -228,7 +230,8 @@ def _load(
         chunks = open_chunks(schema, tests, schema.split.skip_lines, mine)
         _read(schema, encoder, chunks, sides[1], None, ", ".join(map(str, tests)), wanted)
     train, test = sides
-    _check(schema, train, adjacency, blocks)
+    if wanted.whole:
+        _check(schema, train, adjacency, blocks)
     report = Report(train.y.rows, test.y.rows, train.tally.to_dict(), test.tally.to_dict())
     return Loaded(
         train=_finish(schema, encoder, train),
@@ -424,11 +427,7 @@ def _check(
     # For unit user it is the number of users that is public; the training counts them.
     counted = not train.queries and schema.unit != "user"
     if adjacency is not None and Adjacency(adjacency) is Adjacency.REPLACE_ONE and counted:
-        if schema.label.undeclared == "drop":
-            raise InputError(
-                "label.undeclared=drop makes the number of rows depend on private labels; under "
-                "replace_one declare refuse, or use adjacency add_remove."
-            )
+        require_countable(schema, adjacency)
         declared = schema.n(len(blocks) if blocks else 1)
         if train.y.rows != declared:
             raise InputError(
@@ -436,6 +435,15 @@ def _check(
                 "replace_one n is the exact public count: correct public.n, or use adjacency "
                 "add_remove, where n is nominal."
             )
+
+
+def require_countable(schema: Schema, adjacency: Adjacency | str) -> None:
+    """Raise ``InputError`` where the number of rows is a public fact and would hang on labels."""
+    if Adjacency(adjacency) is Adjacency.REPLACE_ONE and schema.label.undeclared == "drop":
+        raise InputError(
+            "label.undeclared=drop makes the number of rows depend on private labels; under "
+            "replace_one declare refuse, or use adjacency add_remove."
+        )
 
 
 def _one_class(schema: Schema, train: _Part) -> bool:

@@ -150,6 +150,7 @@ def _rows(source: Source, file: int) -> dict[str, list[LinearObjective]]:
             blocks=source.blocks,
             spool=folder / "rows",
             storage=Storage(Coding.of(source.encoder), True, source.rows),
+            whole=False,
         )
         mine.files[file] = {
             "train": _parts(found.train, source),
@@ -164,7 +165,7 @@ def _parts(data: Any, source: Source) -> list[LinearObjective]:
         return []
     ends = np.cumsum([0, *(part.n for part in data.X.parts)])
     places = zip(data.X.parts, ends[:-1], ends[1:], strict=True)
-    return [LinearObjective(rows, data.y[a:b], source.loss) for rows, a, b in places]
+    return [LinearObjective(rows, data.y[a:b], source.loss) for rows, a, b in places if rows.n]
 
 
 def _folder(source: Source) -> Path:

@@ -29,6 +29,7 @@ from tasks.config import TrainConfig
 from tasks.config.train import AlgorithmSection, ObjectiveSection, PreprocessSection
 from tasks.data import Loaded, Reading, Report
 from tasks.data.cluster import Cluster, RemoteRows, connect
+from tasks.data.load import require_countable
 from tasks.data.workers import Source
 from tasks.home import Home
 from tasks.kinds.base import Array, Job, Kind, Metrics, Words
@@ -364,6 +365,7 @@ def on_workers(job: Job, rows: Reading, fast: bool) -> Loaded:
             f"engine.kind=dask, got split.kind={job.schema.split.kind} in {job.schema.name!r}; use "
             "engine.kind=shards."
         )
+    require_countable(job.schema, job.problem.adjacency)
     tls = {"ca": engine.ca, "cert": engine.cert, "key": engine.key}
     folder = None if engine.address else str(Home.find().root / "workers")
     source = Source(
@@ -379,6 +381,11 @@ def on_workers(job: Job, rows: Reading, fast: bool) -> Loaded:
     )
     cluster = Cluster(source, *connect(engine.address, engine.workers, tls))
     sides: list[Any] = [RemoteRows(cluster, side) for side in ("train", "test")]
+    if not sides[0].shape[0]:
+        raise InputError(
+            f"{job.schema.name}: no row belongs to the training part; check data.path, split and "
+            "blocks."
+        )
     made = [Data(X, np.broadcast_to(np.nan, X.shape[0]), job.encoder.design) for X in sides]
     report = Report(made[0].n, made[1].n, {}, {})
     return Loaded(made[0], made[1] if made[1].n else None, report, ", ".join(map(str, files)))

@@ -14,6 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
@@ -33,7 +35,7 @@ from tasks.data.load import load
 from tasks.data.shards import Storage, written
 from tasks.data.workers import Question, Source, answer, forget, sizes
 from tasks.kinds.table import by_counts
-from tasks.schema import find_schema
+from tasks.schema import Schema, find_schema
 
 CANARY = "kanarienvogel-4711"
 
@@ -280,6 +282,47 @@ def test_a_folder_of_a_worker_that_others_open_or_that_is_a_link_is_refused(
         source = replace(source_of(lake), token=name, folder=str(tmp_path / name))
         assert sizes(source, [0]) == {0: ("failed", "InputError")}
         assert not list((tmp_path / "own").iterdir())
+
+
+def test_a_file_without_a_row_for_training_is_no_fault_of_the_others(
+    cluster: Cluster, lake: Path, tmp_path: Path
+) -> None:
+    """As files of other blocks are; counts belong to all files together."""
+    source = source_of(lake)
+    found = {
+        share: sizes(
+            replace(source, token=str(share), schema=with_share(source.schema, share)), [0]
+        )
+        for share in (1e-9, 1 - 1e-9)
+    }
+    for token in map(str, found):
+        forget(token)
+    assert found == {
+        1e-9: {0: ("sums", {"train": [200], "test": []})},
+        1 - 1e-9: {0: ("sums", {"train": [], "test": [200]})},
+    }
+
+
+def with_share(schema: Schema, share: float) -> Schema:
+    split = schema.split.model_copy(update={"test_share": share})
+    return schema.model_copy(update={"split": split})
+
+
+def test_no_page_shows_tasks_or_logs_and_ports_want_a_certificate(cluster: Cluster) -> None:
+    from distributed import Client
+
+    scheduler = cluster.client.cluster.scheduler
+    ports = [scheduler.http_server.port]
+    ports += [
+        one["services"]["dashboard"] for one in cluster.client.scheduler_info()["workers"].values()
+    ]
+    for port in ports:
+        for page in ("info/main/workers.html", "metrics", "json/counts.json", "info/logs.html"):
+            with pytest.raises(HTTPError, match="404"):
+                urlopen(f"http://127.0.0.1:{port}/{page}", timeout=10)
+    assert scheduler.address.startswith("tls://127.0.0.1")
+    with pytest.raises((OSError, ValueError, TypeError)):
+        Client(scheduler.address, timeout="2s")
 
 
 def test_progress_is_told_file_by_file(cluster: Cluster) -> None:
