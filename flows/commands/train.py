@@ -37,7 +37,9 @@ def run_training(config: str | None, overrides: Sequence[str], as_json: bool) ->
     settings = load_config(config, overrides)
     with Terminal(Console(stderr=True), None if as_json else show_summary) as terminal:
         terminal.step("plan")
-        job, *_ = refuse_early(settings, home)
+        job, _, admitted = refuse_early(settings, home)
+        if words := large_words(job, admitted):
+            terminal.say(words)
         look(job)
         summary = on_server(settings, home.prepare(), terminal, lambda: run_flow(settings))
     if as_json:
@@ -61,6 +63,22 @@ def refuse_early(settings: TrainConfig, home: Home) -> tuple[Job, Planned, Plann
         admitted = training.plan_within(job, ledger)
     require_files(job)
     return job, training.plan_training(job), admitted
+
+
+def large_words(job: Job, admitted: Planned) -> str:
+    """Price, disk and time of a training whose rows are not kept in memory, before a file of it is
+    opened; empty of others.
+    """
+    if not job.kind.coded or (found := outlook(job))["engine"] == "memory":
+        return ""
+    promise = statement.guarantee(admitted)
+    return (
+        f"Plan: epsilon {promise.epsilon:.6g} at delta {promise.delta:g} for one {promise.unit}; "
+        f"{found['stored_columns']} columns, {found['row_bytes']} bytes a row, "
+        f"{found['disk_gb']:g} GB of disk in {found['shards']} shards, {found['passes']} passes, "
+        f"about {found['minutes_about']:g} minutes. Engine {found['engine']}: "
+        f"{found['engine_reason']}."
+    )
 
 
 def look(job: Job) -> None:

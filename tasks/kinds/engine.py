@@ -54,16 +54,43 @@ def choose(job: Job) -> Choice:
                 f"Expected no engine.kind={asked} {lacking}; leave engine out, or use "
                 "engine.kind=memory."
             )
+        if asked == "dask" and (lacking := why_not_dask(job)):
+            raise InputError(f"Expected no engine.kind=dask {lacking}; use engine.kind=shards.")
         return Choice(asked, "as engine.kind says", Storage(coding, True, job.problem.n))
     size = matrix_bytes(job, coding)
     if asked == "auto" and not lacking and size >= LARGE:
-        reason = f"a matrix of {job.problem.n:,} rows would take {size / 1e9:.3g} GB"
-        return Choice("shards", reason, Storage(coding, True, job.problem.n))
+        kind, more = beyond_memory(job)
+        reason = f"a matrix of {job.problem.n:,} rows would take {size / 1e9:.3g} GB{more}"
+        return Choice(kind, reason, Storage(coding, True, job.problem.n))
     if asked == "auto" and worth_codes(job, coding) and not lacking:
         return Choice(
             "memory", "as codes, for compiled sums", Storage(coding, False, job.problem.n)
         )
     return Choice("memory", "as a matrix", PLAIN)
+
+
+def beyond_memory(job: Job) -> tuple[str, str]:
+    """Shards, or Dask where a scheduler is named and its workers can do it; and why."""
+    engine = job.config.engine
+    if engine is None or engine.address is None:
+        return "shards", ""
+    if lacking := why_not_dask(job):
+        return "shards", f"; not on the workers at {engine.address} {lacking}"
+    return "dask", f", and {engine.address} has workers"
+
+
+def why_not_dask(job: Job) -> str:
+    """Why workers cannot keep the rows of this job where shards on disk can; empty where they
+    can.
+    """
+    split, label = job.schema.split.kind, job.schema.label.kind
+    if label != "binary":
+        return f"for label.kind={label}, whose quality is read from single scores"
+    if job.config.evaluate.release is not None:
+        return "beside evaluate.release, whose counts need every row here"
+    if split not in ("none", "hash"):
+        return f"for split.kind={split}, which goes by the place of a row in all files"
+    return ""
 
 
 def coding_of(job: Job) -> Coding | None:
@@ -110,6 +137,8 @@ def why_not_sharded(job: Job, coding: Coding | None) -> str:
     if job.schema.unit != "record":
         return f"for unit {job.schema.unit}: all rows of one are needed side by side"
     beside = [name for name in ("audit", "tune", "select") if getattr(job.config, name) is not None]
+    if job.config.evaluate.subgroup is not None:
+        beside.append("evaluate.subgroup")
     if beside:
         return f"beside {' and '.join(beside)}, which looks at single rows"
     if job.schema.bounds != "declared":

@@ -359,11 +359,10 @@ def on_workers(job: Job, rows: Reading, fast: bool) -> Loaded:
     engine = job.config.engine
     assert engine is not None
     files = source_paths(job.schema, rows.path, job.schema.source.path)
-    if not files or job.schema.split.kind not in ("none", "hash"):
+    if not files:
         raise InputError(
-            "Expected files without a test part, or one by a hash of the row, for "
-            f"engine.kind=dask, got split.kind={job.schema.split.kind} in {job.schema.name!r}; use "
-            "engine.kind=shards."
+            f"Expected files for engine.kind=dask, got source.kind={job.schema.source.kind} in "
+            f"{job.schema.name!r}; use engine.kind=shards."
         )
     require_countable(job.schema, job.problem.adjacency)
     tls = {"ca": engine.ca, "cert": engine.cert, "key": engine.key}

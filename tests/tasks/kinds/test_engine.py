@@ -1,0 +1,79 @@
+"""Where rows are kept follows from public facts alone: no file is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpcore.errors import InputError
+from flows.commands.train import large_words
+from tasks import training
+from tasks.kinds.engine import choose, outlook
+from tests.tasks.training.test_training import config_of
+
+ADDRESS = {"address": "tls://10.0.0.5:8786"}
+
+
+def job_of(small: Path, n: int, **sections: Any) -> Any:
+    """A training whose table is declared to have n rows."""
+    small.with_name("small.csv").unlink(missing_ok=True)
+    small.write_text(small.read_text().replace("n: 300", f"n: {n}"))
+    values = {"privacy": {"delta": 1e-11}, "algorithm": {"name": "scaled_gd"}, **sections}
+    config = config_of(small, **values)
+    named = config.algorithm.model_validate(values["algorithm"])
+    return training.prepare(config.model_copy(update={"algorithm": named}))
+
+
+@pytest.mark.parametrize(
+    ("n", "engine", "kind", "words"),
+    [
+        (5_000, None, "memory", "as a matrix"),
+        (500_000_000, None, "shards", "a matrix of 500,000,000 rows would take"),
+        (500_000_000, ADDRESS, "dask", "and tls://10.0.0.5:8786 has workers"),
+        (5_000, ADDRESS, "memory", "as a matrix"),
+        (5_000, {"kind": "dask"}, "dask", "as engine.kind says"),
+        (500_000_000, {"kind": "memory"}, "memory", "as a matrix"),
+    ],
+)
+def test_memory_shards_or_workers(
+    small: Path, n: int, engine: dict[str, str] | None, kind: str, words: str
+) -> None:
+    job = job_of(small, n, **({} if engine is None else {"engine": engine}))
+    choice = choose(job)
+    assert choice.kind == kind and words in choice.reason
+    said = large_words(job, training.plan_training(job))
+    assert bool(said) is (kind != "memory")
+    assert not said or ("epsilon 1 at delta 1e-11" in said or "epsilon 0.99" in said)
+
+
+def test_what_workers_cannot_keep_goes_to_shards_and_says_why(small: Path) -> None:
+    small.write_text(small.read_text().replace("{kind: none}", "{kind: file, path: held.csv}"))
+    choice = choose(job_of(small, 500_000_000, engine=ADDRESS))
+    assert choice.kind == "shards" and "split.kind=file" in choice.reason
+    with pytest.raises(InputError, match=r"no engine\.kind=dask for split\.kind=file"):
+        job_of(small, 5_000, engine={"kind": "dask"})
+
+
+def test_a_plan_names_columns_bytes_disk_passes_and_minutes(small: Path) -> None:
+    found = outlook(job_of(small, 500_000_000))
+    assert found["stored_columns"] >= 2 and found["passes"] >= 1
+    assert found["disk_gb"] == round(500_000_000 * found["row_bytes"] / 1e9, 3)
+    assert found["shards"] == 477 and found["minutes_about"] > 1
+
+
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [
+        ({"algorithm": {"name": "rsgd_ar"}}, "walks through all rows in a secret order"),
+        ({"algorithm": {"name": "objective_perturbation"}}, "looks at single rows"),
+        ({"evaluate": {"subgroup": "city"}}, "groups of single rows are kept in memory"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["shards", "dask"])
+def test_what_needs_single_rows_is_refused(
+    small: Path, kind: str, section: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(InputError, match=words):
+        job_of(small, 5_000, engine={"kind": kind}, **section)
