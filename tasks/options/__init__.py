@@ -12,13 +12,22 @@ from tasks.options.base import Option
 from tasks.options.bounds import Bounds
 from tasks.options.canaries import Audit
 from tasks.options.engine import Engine
+from tasks.options.joined import Joined
 from tasks.options.noisy_metric import NoisyMetric
 from tasks.options.rules import RULES, check_rules
 from tasks.options.select import Select
 from tasks.options.tune import Tune
 from tasks.schema import Schema
 
-OPTIONS: tuple[type[Option], ...] = (Select, Bounds, Tune, Audit, NoisyMetric, Engine)
+OPTIONS: tuple[type[Option], ...] = (
+    Select,
+    Bounds,
+    Tune,
+    Audit,
+    NoisyMetric,
+    Engine,
+    Joined,
+)
 
 
 def options_of(config: TrainConfig, schema: Schema) -> tuple[Option, ...]:

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from dpcore.errors import InputError, unknown_name
 from dpcore.preprocess import EncodingReport
@@ -22,7 +21,7 @@ from dpcore.synthetic import GENERATORS
 from tasks.readers import numbers, tables
 from tasks.readers.arff import is_arff
 from tasks.readers.cell_numbers import column_numbers
-from tasks.readers.chunk import Chunk, EmptyTable, Mine, chunk_rows
+from tasks.readers.chunk import Chunk, EmptyTable, Mine, chunk_rows, is_nested
 from tasks.readers.parts import (
     SCHEME,
     Part,
@@ -39,14 +38,6 @@ from tasks.schema import Schema
 
 Paths = str | Part | Sequence[str | Part] | None
 
-NESTED = (
-    list,
-    tuple,
-    dict,
-    set,
-    np.ndarray,
-    bytes,
-)  # cells of several values, or of none that is text
 # Where packages of Debian and its kin put data sets, under the package's name.
 SYSTEM_DATA = Path("/usr/share/datasets")
 # the column of a generated ranking table that says which documents were shown together
@@ -223,7 +214,7 @@ def frame_chunks(
 
 def _plain_columns(schema: Schema, where: str, frame: pd.DataFrame) -> pd.DataFrame:
     """The columns of one value a cell; raises ``InputError`` where another one is used."""
-    nested = [str(name) for name in frame if _is_nested(frame[name])]
+    nested = [str(name) for name in frame if is_nested(frame[name])]
     for name in nested:
         if dtype_of(schema, name) is not None or name in schema.split.by:
             raise InputError(
@@ -231,12 +222,6 @@ def _plain_columns(schema: Schema, where: str, frame: pd.DataFrame) -> pd.DataFr
                 "lists or the like; store one value a cell, or ignore the column."
             )
     return frame.drop(columns=nested) if nested else frame
-
-
-def _is_nested(cells: pd.Series) -> bool:
-    if isinstance(cells.dtype, pd.ArrowDtype):
-        return pa.types.is_nested(cells.dtype.pyarrow_dtype)
-    return cells.dtype == object and any(isinstance(cell, NESTED) for cell in cells)
 
 
 def made_frame(schema: Schema) -> pd.DataFrame:

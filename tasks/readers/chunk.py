@@ -69,6 +69,16 @@ class Chunk:
         return replace(self, table=table, labels=labels, queries=queries, faults=())
 
 
+NESTED = (list, tuple, dict, set, np.ndarray, bytes, memoryview)
+
+
+def is_nested(cells: pd.Series) -> bool:
+    """Whether cells hold several values, or bytes, which are no text."""
+    if isinstance(cells.dtype, pd.ArrowDtype):
+        return pa.types.is_nested(cells.dtype.pyarrow_dtype)
+    return cells.dtype == object and any(isinstance(cell, NESTED) for cell in cells)
+
+
 def chunk_rows(columns: int) -> int:
     return max(1_000, CELLS // max(columns, 1))
 

@@ -3,7 +3,9 @@ any store.
 
 A row of the result has to be a row of one record, or a price would be paid for other rows. So a
 source is a table or a plain view and a condition on the row itself; joins, aggregates, windows,
-DISTINCT, LIMIT and sub-queries are refused.
+DISTINCT, LIMIT and sub-queries are refused. Where whole persons are protected (``unit: user``) and
+the schema declares ``source.rows_by_user``, a view may join and sum what belongs to one person;
+LIMIT and its kin and windows, which look at the rows of others, stay refused.
 """
 
 from __future__ import annotations
@@ -33,9 +35,10 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
 from dpcore.errors import InputError
 from tasks.readers.arrow import needed, with_numbers
-from tasks.readers.chunk import Chunk, Mine, chunk_rows, no_rows
+from tasks.readers.chunk import Chunk, Mine, chunk_rows, is_nested, no_rows
 from tasks.readers.parts import SqlTable
 from tasks.readers.text import as_declared, check_names, dtype_of, text_marks
+from tasks.readers.views import require_own_rows, require_plain_view
 from tasks.schema import Schema
 
 
@@ -66,6 +69,12 @@ def _plain(url: URL) -> str:
     return url._replace(password=None).set(query={}).render_as_string()
 
 
+def _secrets(url: URL) -> list[str]:
+    """Texts of a URL that no message may hold: the password, and the values of options."""
+    values = [v for v in url.query.values() for v in ([v] if isinstance(v, str) else v)]
+    return [text for text in (url.password, *values) if text]
+
+
 def read_sql(schema: Schema, part: SqlTable, mine: Mine | None = None) -> Iterator[Chunk]:
     """Yield the rows that meet the condition, streamed; columns that nothing is made of are not
     asked for.
@@ -85,6 +94,12 @@ def read_sql(schema: Schema, part: SqlTable, mine: Mine | None = None) -> Iterat
             frame = pd.DataFrame(
                 {names[k]: _series(list(values)) for k, values in zip(wanted, cells, strict=True)}
             )
+            nested = next((name for name in frame if is_nested(frame[name])), None)
+            if nested is not None:
+                raise InputError(
+                    f"{part}: Expected texts, numbers, dates or Booleans in column {nested!r}, got "
+                    "lists or the like; store one value a cell, or ignore the column."
+                )
             yield with_numbers(schema, Chunk(frame), text_marks(schema, frame), mine)
             start += len(frame)
     if not start:
@@ -113,8 +128,8 @@ def _connected(schema: Schema) -> Iterator[Connection]:
             engine.dispose()
     except (SQLAlchemyError, NoSuchModuleError, ImportError) as error:
         words = " ".join(str(getattr(error, "orig", None) or error).split())
-        if url.password:
-            words = words.replace(str(url.password), "***")
+        for secret in _secrets(url):
+            words = words.replace(secret, "***")
         raise InputError(
             f"Expected to read {schema.source.table!r} at {_plain(url)}, got: {words[:200]}; "
             f"correct the environment variable {schema.source.url_from}, or the table."
@@ -128,95 +143,19 @@ def _described(
     place, _, name = part.table.rpartition(".")
     asked = inspect(connection)
     home = place or None
-    views = asked.get_view_names(schema=home)
-    if name not in views and name not in asked.get_table_names(schema=home):
+    known = {*asked.get_view_names(schema=home), *asked.get_table_names(schema=home)}
+    if name not in known:
         raise InputError(
             f"Expected a table or view at {part}, got none of that name; correct source.table."
         )
-    _require_plain_view(asked, part, name, home, views)
+    if schema.source.rows_by_user:
+        require_own_rows(asked, part, name, home)
+    else:
+        require_plain_view(asked, part, name, home)
     given = [str(column["name"]) for column in asked.get_columns(name, schema=home)]
     names = as_declared(schema, given)
     check_names(schema, str(part), names)
     return names, given, table(name, *(column(g) for g in given), schema=home)
-
-
-# What takes a row of a view from more than one row, or fewer rows than there are.
-MIXING = re.compile(
-    r"\b(join|group|having|distinct|limit|top|fetch|offset|over|union|intersect|except|minus|with|lateral|cross)\b",
-    re.IGNORECASE,
-)
-ROWWISE = frozenset(
-    [
-        "cast",
-        "coalesce",
-        "nullif",
-        "lower",
-        "upper",
-        "trim",
-        "ltrim",
-        "rtrim",
-        "round",
-        "abs",
-        "substr",
-        "substring",
-        "length",
-        "date",
-        "extract",
-        "in",
-        "and",
-        "or",
-        "not",
-        "as",
-        "varchar",
-        "numeric",
-        "decimal",
-        "char",
-        "when",
-        "then",
-        "else",
-        "between",
-        "from",
-        "where",
-        "select",
-        "view",
-        "replace",
-    ]
-)
-
-
-def _require_plain_view(
-    asked: Any, part: SqlTable, name: str, home: str | None, views: Sequence[str]
-) -> None:
-    """Raise ``InputError`` for a view of which a row may be more than one row of one table."""
-    if name not in views:
-        return
-    text = asked.get_view_definition(name, schema=home) or ""
-    bare = re.sub(r"'(?:[^']|'')*'", "''", text)
-    body = re.sub(r"(?is)^.*?\bas\b\s*(?=select\b|\()", "", bare, count=1)
-    source = re.search(r"(?is)\bfrom\b(.*?)(?:\bwhere\b|;|$)", body)
-    mixed = MIXING.search(body)
-    calls = {word.lower() for word in re.findall(r"([A-Za-z_]\w*)\s*\(", body)} - ROWWISE
-    single = (
-        len(re.findall(r"(?i)\bselect\b", body)) == 1
-        and source is not None
-        and "," not in source[1]
-    )
-    if mixed or calls or not single:
-        found = (
-            mixed[0].upper() if mixed else next(iter(sorted(calls)), "more than one table or query")
-        )
-        raise InputError(
-            f"Expected a table, or a view whose rows are rows of one table, at {part}, got a view "
-            f"with {found}: what one record moves could not be told; export its result as a table "
-            "with one record a row."
-        )
-    for other in views:
-        if (
-            other != name
-            and source is not None
-            and re.search(rf"\b{re.escape(other)}\b", source[1])
-        ):
-            _require_plain_view(asked, part, other, home, views)
 
 
 TOKEN = re.compile(

@@ -137,6 +137,11 @@ class Schema(Strict):
             )
         if self.unit == "user" and not any(c.kind == "user" for c in self.columns.values()):
             raise ValueError("unit: user needs a column of kind user")
+        if self.source.rows_by_user and self.unit != "user":
+            raise ValueError(
+                f"source.rows_by_user is for unit: user, got unit: {self.unit}: what one record "
+                "moves in a view of several tables could not be told"
+            )
         self._distinct_texts()
         if self.split.kind in ("tail", "position") and not (self.public.public and self.public.n):
             raise ValueError(

@@ -206,7 +206,9 @@ class SourceSpec(Strict):
     numbers. ``sheet`` names one of a workbook;
     ``value_labels``: labelled codes of SPSS and Stata are their labels. ``kind: sql``: the rows of
     one ``table`` or plain view that meet ``where``, a condition on the row itself, at the
-    SQLAlchemy URL in the environment variable ``url_from``."""
+    SQLAlchemy URL in the environment variable ``url_from``. ``rows_by_user``: each row of the view
+    follows from the records of the one person whom it names, however it joins and sums; for
+    ``unit: user``, and told in the statement."""
 
     kind: Literal["file", "sql", "generator", "openml", "kddcup99"] = "file"
     format: Literal[
@@ -219,6 +221,7 @@ class SourceSpec(Strict):
     url_from: str = "DPFLOWS_SOURCE_URL"
     table: str | None = None
     where: str = ""
+    rows_by_user: bool = False
     tag: str | None = None
     tags: Texts = ()
     generator: str | None = None
@@ -239,6 +242,8 @@ class SourceSpec(Strict):
             raise ValueError("kind: sql needs table, the name of one table or view")
         if self.kind != "sql" and (self.table or self.where):
             raise ValueError("table and where are of kind: sql, got kind: " + self.kind)
+        if self.rows_by_user and self.kind != "sql":
+            raise ValueError("rows_by_user is of kind: sql, got kind: " + self.kind)
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.url_from):
             raise ValueError(
                 "url_from names a variable of the environment that holds the URL, got another "

@@ -278,6 +278,37 @@ def test_a_unit_moves_what_leaves_by_what_was_charged(
         assert moved.first.left[-1] == Counter(release.mechanism for release in moved.first.log)
 
 
+def write_joined(rows: Sequence[Row], folder: Path) -> list[Path]:
+    """Visits and the persons of their numbers in two tables, and the view that joins them."""
+    [path] = write_sql(rows, folder)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("ALTER TABLE visits RENAME TO told")
+        connection.execute("CREATE TABLE persons AS SELECT DISTINCT who FROM told")
+        connection.execute(
+            "CREATE VIEW visits AS SELECT p.who, t.day, t.a, avg(t.b) AS b, max(t.y) AS y FROM "
+            "told t JOIN persons p ON t.who = p.who GROUP BY p.who, t.day, t.a"
+        )
+        connection.commit()
+    return [path]
+
+
+@pytest.mark.parametrize("relation", ["add_remove"])
+def test_a_person_moves_a_joined_view_by_what_one_person_pays(
+    relation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Declared to be of one person each, its rows move by one person's share."""
+    monkeypatch.setenv(URL, "")
+    world, who = world_of("training", "user")
+    schema = schema_of("training", "sql", "user", world)
+    source = {"kind": "sql", "table": "visits", "rows_by_user": True}
+    made = door_of("training", "sql", "user", relation)
+    neighbour = neighbour_of(world, who, relation)
+    moved = compare(made, world, neighbour, write_joined, schema | {"source": source}, tmp_path)
+    moved.check()
+    assert moved.first.refused is None, moved.first.refused
+    assert max(moved.ratios) > REACHED
+
+
 def test_every_reader_has_its_place() -> None:
     """A format that the schema takes and that is not listed would be read by nobody here."""
     formats = set(get_args(SourceSpec.model_fields["format"].annotation))

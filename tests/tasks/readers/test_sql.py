@@ -5,7 +5,9 @@ record's.
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,8 +16,10 @@ import pytest
 from sqlalchemy import column, select
 
 from dpcore.errors import InputError
+from tasks.config.read import parse_config
 from tasks.data import Reading, load, peek
 from tasks.ledger import Ledger
+from tasks.options import options_of
 from tasks.readers import source_paths
 from tasks.readers.parts import SqlTable
 from tasks.readers.sql import condition
@@ -57,7 +61,7 @@ def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ROWS.to_sql("visits", connection, index=False)
         connection.execute("CREATE VIEW adults AS SELECT * FROM visits WHERE age >= 18")
         connection.execute("CREATE VIEW grown AS SELECT * FROM adults")
-        for name, query in MIXED.items():
+        for name, query in (MIXED | PLAIN).items():
             connection.execute(f"CREATE VIEW {name} AS {query}")
     connection.close()
     monkeypatch.setenv("DPFLOWS_SOURCE_URL", f"sqlite:///{path}")
@@ -74,6 +78,16 @@ MIXED = {
     "nested": "SELECT * FROM visits WHERE age > (SELECT avg(age) FROM visits)",
     "summed": "SELECT ward, total(age) AS age, seen, died FROM visits",
     "on_joined": "SELECT * FROM joined",
+    "behind_a_comment": "SELECT a.* FROM visits a -- where\n, visits b",
+    "behind_another": "SELECT a.* FROM visits a /* WHERE 'x */, visits b WHERE a.age = b.age",
+    "made_first": "WITH one AS (SELECT DISTINCT * FROM visits) SELECT * FROM one",
+    "drawn": "SELECT ward, age, seen, random() > 0 AS died FROM visits",
+    "both": "SELECT * FROM visits UNION ALL SELECT * FROM visits",
+}
+PLAIN = {
+    "dated": "SELECT ward, age, cast(substr(seen, 1, 10) AS varchar(10)) AS seen, died FROM "
+    '"visits" AS v WHERE v.age >= 18 -- grown',
+    "called": "SELECT * FROM VISITS WHERE age >= 18 AND ward <> 'a join, or (SELECT 1)'",
 }
 
 
@@ -134,10 +148,65 @@ def test_values_of_a_condition_are_bound() -> None:
     assert "1=1" not in str(compiled) and list(compiled.params.values()) == ["x' OR 1=1"]
 
 
-@pytest.mark.parametrize("view", ["adults", "grown"])
+@pytest.mark.parametrize("view", ["adults", "grown", *PLAIN])
 def test_a_view_of_rows_is_read(database: Path, view: str) -> None:
     schema = schema_of(table=view)
     assert load(schema, schema.encoder()).report.rows_train == 90
+
+
+def by_user(view: str, unit: str = "user") -> Schema:
+    told = schema_of(table=view).model_dump()
+    source = {**told["source"], "rows_by_user": unit == "user"}
+    columns = {**told["columns"], "who": {"kind": "user"}}
+    shape = {"unit": unit, "public": {"n": 40, "rows_per_user": 3}}
+    return Schema.model_validate({**told, **shape, "source": source, "columns": columns})
+
+
+VIEWS = {
+    "own": "SELECT v.*, p.who FROM visits v JOIN people p ON v.rowid = p.visit",
+    "own_sums": "SELECT p.who, max(ward) AS ward, avg(age) AS age, min(seen) AS seen, max(died) AS "
+    "died FROM visits v JOIN people p ON v.rowid = p.visit GROUP BY p.who",
+    "first": "SELECT v.*, p.who FROM visits v JOIN people p ON v.rowid = p.visit LIMIT 5",
+    "last": "SELECT who, ward, seen, died, rank() OVER (ORDER BY who) AS age FROM own",
+    "on_first": "SELECT * FROM first",
+}
+
+
+@pytest.fixture
+def people(database: Path) -> Path:
+    with closing(sqlite3.connect(database)) as connection:
+        who = pd.DataFrame({"visit": range(1, 121), "who": [f"p{k % 40}" for k in range(120)]})
+        who.to_sql("people", connection, index=False)
+        for name, query in VIEWS.items():
+            connection.execute(f"CREATE VIEW {name} AS {query}")
+        connection.commit()
+    return database
+
+
+def test_a_view_of_ones_own_rows_needs_a_declaration_that_a_statement_tells(people: Path) -> None:
+    for view, rows in (("own", 120), ("own_sums", 40)):
+        found = load(by_user(view), by_user(view).encoder())
+        assert found.train.n == rows and len(set(found.users)) == 40  # type: ignore[arg-type]
+        plain = by_user(view, "record")
+        with pytest.raises(InputError, match=r"unit: user with source\.rows_by_user: true"):
+            load(plain, plain.encoder())
+    with pytest.raises(ValueError, match=r"rows_by_user is for unit: user, got unit: record"):
+        schema_of(rows_by_user=True)
+    with pytest.raises(ValueError, match=r"rows_by_user is of kind: sql, got kind: file"):
+        schema_of(kind="file", table=None, rows_by_user=True)
+    [option] = options_of(parse_config({"data": {"name": "visits"}}), by_user("own"))
+    words = option.words(SimpleNamespace(schema=by_user("own")), None)  # type: ignore[arg-type]
+    assert "database view own" in words.limits[0] and words.warnings == words.limits
+
+
+@pytest.mark.parametrize(
+    ("view", "word"), [("first", "LIMIT"), ("last", "OVER"), ("on_first", "LIMIT")]
+)
+def test_what_hangs_on_other_persons_is_refused_whatever_was_declared(
+    people: Path, view: str, word: str
+) -> None:
+    with pytest.raises(InputError, match=rf"got one with {word}, for which the rows of others"):
+        load(by_user(view), by_user(view).encoder())
 
 
 @pytest.mark.parametrize("view", MIXED)
