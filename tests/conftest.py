@@ -16,6 +16,7 @@ import pytest
 from hypothesis import settings
 
 import dpcore.noise
+from dpcore.objective import compiled
 
 # Workers share the processors: threads of linear algebra, which find little to share in tests,
 # would only spin. Read when numpy is loaded, here and in the processes that tests start.
@@ -40,6 +41,11 @@ pytest_plugins = ["tests.flow_fixtures", "tests.release_fixtures"]
 
 TESTS = Path(__file__).resolve().parent
 ROOT = TESTS.parent
+
+
+# Compiled passes take longer to compile than their tests to run: one run of the suite leaves them to
+# the next.
+compiled.keep_in(ROOT / ".pytest_cache" / "kernels")
 
 
 class Keys:

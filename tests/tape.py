@@ -147,24 +147,36 @@ def _spy(value: Callable[[Array], Array], entry: Release) -> Callable[[Array], A
     return minimise
 
 
-def neighbours(problem: Problem, seed: int = 0) -> tuple[LinearObjective, LinearObjective, int]:
+Made = Callable[[Array, Any], Any]  # labels and a loss to an objective over some rows
+Stored = Callable[[Array, Array], tuple[Made, Made]]
+
+
+def dense(X: Array, other: Array) -> tuple[Made, Made]:
+    """Rows as an array."""
+    return (lambda y, loss: LinearObjective(X, y, loss)), (
+        lambda y, loss: LinearObjective(other, y, loss)
+    )
+
+
+def neighbours(problem: Problem, seed: int = 0, stored: Stored = dense) -> tuple[Any, Any, int]:
     """Six records and a neighbour that differs in the last: gone, or replaced by its opposite; and
     its index.
 
     The records point the same way and have the full norm, so that clips are active and bounds are
     met. Opposite means the opposite vector for even seeds, the opposite label for odd ones. With
     ``blocks`` the rows are one-hot, and the replaced record takes another level of every block for
-    even seeds.
+    even seeds. ``stored`` makes objectives of the rows of both, in a storage whose public part is
+    one for both.
     """
     rng = np.random.default_rng(seed)
     X, other = _one_hot(problem) if problem.blocks else _aligned(problem, rng)
     y, other_y = np.ones(RECORDS), np.ones(RECORDS)
     if seed % 2 and problem.loss.argument == "margin":
         other, other_y[-1] = X, -1.0
-    first = LinearObjective(X, y, problem.loss)
     if problem.adjacency is Adjacency.ADD_REMOVE:
-        return first, LinearObjective(X[:-1], y[:-1], problem.loss), RECORDS - 1
-    return first, LinearObjective(other, other_y, problem.loss), RECORDS - 1
+        other, other_y = X[:-1], y[:-1]
+    first, second = stored(X, other)
+    return first(y, problem.loss), second(other_y, problem.loss), RECORDS - 1
 
 
 def _aligned(problem: Problem, rng: np.random.Generator) -> tuple[Array, Array]:
@@ -214,9 +226,9 @@ class Replay:
         return bounded and self.stationary and same and self.within_plan
 
 
-def replay(algorithm: Any, problem: Problem, seed: int = 0) -> Replay:
+def replay(algorithm: Any, problem: Problem, seed: int = 0, stored: Stored = dense) -> Replay:
     """Record ``algorithm`` on one data set and replay it on the neighbour."""
-    first, second, differing = neighbours(problem, seed)
+    first, second, differing = neighbours(problem, seed, stored)
     planned = Events.of(algorithm.plan(problem), adjacency=problem.adjacency, unit=problem.unit)
     removed = problem.adjacency is Adjacency.ADD_REMOVE
     record = Tape(first, differing, planned, algorithm.adaptive, seed=seed)

@@ -58,6 +58,14 @@ class Lease:
         self._life.require(name)
         return self._leased(View(name, ()), getattr(self._batch, name))
 
+    def __matmul__(self, W: Array) -> Any:
+        """The scores of rows that stand in place of a matrix; an operator is looked up here, not on
+        the batch.
+        """
+        self._life.require("scores")
+        self._life.tell(Call("scores", (W,), getattr(self._batch, "n", 0), self._views))
+        return self._batch @ W
+
     def _leased(self, step: View, value: Any) -> Any:
         """``value`` with this life where records can be asked through it, one ``step`` from
         here.

@@ -33,6 +33,7 @@ class Adam(Algorithm):
     requires: ClassVar[Requires] = Requires(l1=False)
     adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
     releases: ClassVar[str] = "last iterate, exact"
+    orders_rows: ClassVar[bool] = True
     private: ClassVar[bool] = False
     small: ClassVar[dict[str, Any]] = {"epochs": 2}
 

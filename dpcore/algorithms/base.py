@@ -122,6 +122,8 @@ class Algorithm(ABC):
     adaptive: ClassVar[bool] = False
     private: ClassVar[bool] = True
     selects: ClassVar[bool] = False  # made to select columns
+    # reads rows in an order of its own, which sums over shards do not know
+    orders_rows: ClassVar[bool] = False
     # the one whose statement it is known for, None where any will do
     accountant: ClassVar[str | None] = None
     # of records, beside the sums that every objective has (``OFFERED``)

@@ -46,6 +46,7 @@ class NSGD(Algorithm):
     )
     adjacencies: ClassVar[frozenset[Adjacency]] = frozenset({Adjacency.REPLACE_ONE})
     releases: ClassVar[str] = "last iterate"
+    orders_rows: ClassVar[bool] = True
     argument: ClassVar[str] = (
         "A replaced record moves the steps that read its batch by at most 2 eta R / m each, and "
         "steps up to 2 / (l2 + L) do not lengthen what came before (Chen 2020, Algorithm 3.1; with "

@@ -55,6 +55,7 @@ class RSGDAR(Algorithm):
     )
     adjacencies: ClassVar[frozenset[Adjacency]] = frozenset({Adjacency.REPLACE_ONE})
     releases: ClassVar[str] = "last iterate"
+    orders_rows: ClassVar[bool] = True
     argument: ClassVar[str] = (
         "A replaced record is in one batch of a secret permutation, moves the steps that read it "
         "by at most 2 eta R / m each, and later steps do not lengthen that (Chen 2020, Theorem "

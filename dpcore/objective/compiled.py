@@ -5,6 +5,7 @@ public facts.
 from __future__ import annotations
 
 import os
+from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -33,11 +34,29 @@ def use(on: bool = True, folder: Path | None = None) -> bool:
     ``folder`` keeps the machine code from one process to the next. It is private to its owner, for
     what lies in it is run; where it cannot be written, every process compiles anew.
     """
-    global _on, cache_folder
-    if on and folder is not None and cache_folder is None:
-        cache_folder = _private(folder)
+    global _on
+    if on and folder is not None:
+        keep_in(folder)
     _on = on and available()
     return _on
+
+
+def keep_in(folder: Path) -> None:
+    """Keep machine code under ``folder`` from now on, unless this process has a place for it."""
+    global cache_folder
+    if cache_folder is None and _private(folder) is not None:
+        cache_folder = _private(folder / _sources())
+
+
+def _sources() -> str:
+    """The name of what was compiled. numba looks at the file of a pass alone, not at those of the
+    passes that it calls: after a change of one of these it would run the old one.
+    """
+    here = Path(__file__).parent
+    digest = sha256()
+    for path in sorted(here.rglob("*kernels.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def _private(folder: Path) -> Path | None:

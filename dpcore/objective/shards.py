@@ -27,6 +27,11 @@ SHARD_ROWS = 2**20
 # What a sum over shards can tell; of ``LinearObjective`` the rest needs single rows side by side.
 OFFERED = frozenset({"within", "transform", "column_sum", "square_sum", "columns", "as_rows"})
 
+NOT_RISING = (
+    "Expected rows of a sharded table in rising order, got another: a walk in an order of its own "
+    "needs all rows in one memory; use engine.kind=memory."
+)
+
 Step = tuple[str, tuple[Any, ...]]
 
 
@@ -198,24 +203,21 @@ class ShardedObjective:
         """The rows of each shard by their numbers there, and how many."""
         ends = np.cumsum(self._sizes)
         if isinstance(rows, slice):
-            start, stop, step = rows.indices(self.n)
-            if step != 1:
-                raise InputError(
-                    "Expected a slice of rows one after the other of a sharded table, got another "
-                    "step."
-                )
-            firsts = ends - self._sizes
+            if (rows.step or 1) < 1:
+                raise InputError(NOT_RISING)
+            chosen = range(*rows.indices(self.n))
             pieces: list[Any] = [
-                slice(int(np.clip(start - first, 0, size)), int(np.clip(stop - first, 0, size)))
-                for first, size in zip(firsts, self._sizes, strict=True)
+                _within(chosen, int(end) - size, size)
+                for end, size in zip(ends, self._sizes, strict=True)
             ]
-            return PerShard(pieces), [piece.stop - piece.start for piece in pieces]
+            lengths = [
+                len(range(*piece.indices(size)))
+                for piece, size in zip(pieces, self._sizes, strict=True)
+            ]
+            return PerShard(pieces), lengths
         rows = np.asarray(rows)
         if len(rows) > 1 and not np.all(rows[1:] >= rows[:-1]):
-            raise InputError(
-                "Expected rows of a sharded table in rising order, got another: a permuted walk "
-                "needs all rows in one memory; use engine.kind=memory."
-            )
+            raise InputError(NOT_RISING)
         cuts = np.searchsorted(rows, ends)
         places = np.concatenate([[0], cuts])
         pieces = [
@@ -223,6 +225,16 @@ class ShardedObjective:
             for a, b, end, size in zip(places[:-1], places[1:], ends, self._sizes, strict=True)
         ]
         return PerShard(pieces), [len(piece) for piece in pieces]
+
+
+def _within(rows: range, first: int, size: int) -> slice:
+    """The numbers in a shard of those of ``rows`` that lie in it: ``size`` rows from ``first``
+    on.
+    """
+    step = rows.step
+    start = rows.start if rows.start >= first else first + (rows.start - first) % step
+    stop = min(rows.stop, first + size)
+    return slice(min(start - first, size), max(stop - first, 0), step)
 
 
 class InShards(ABC):

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, kron
 
 from dpcore.objective.coded import CodedRows, Columns, Layout, Table
 from dpcore.objective.coded.codes import MOST_LEVELS
@@ -26,47 +26,41 @@ from dpcore.preprocess.column_encoders import (
 )
 from dpcore.preprocess.design import EncodingReport
 from dpcore.preprocess.encoder import Encoder
+from dpcore.preprocess.parts import CrossPart
 
 Array = np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
 class Coding:
-    """How the rows of ``encoder`` are coded: ``layout`` and, for each part, its positions where it
-    has only some.
-    """
+    """How the rows of ``encoder`` are coded."""
 
     encoder: Encoder
     layout: Layout
-    positions: tuple[Array | None, ...]
 
     @classmethod
     def of(cls, encoder: Any) -> Coding | None:
-        """None of another encoder, where a column has more levels than a code, columns are
-        crossed, or rows are
-        rounded to single precision as a whole.
+        """None of another encoder, where a column has more levels than a code, two numbers are
+        crossed that both have fractions, or rows are rounded to single precision as a whole.
         """
-        if not isinstance(encoder, Encoder) or encoder.dtype != "float64" or encoder.crosses:
+        if not isinstance(encoder, Encoder) or encoder.dtype != "float64":
             return None
         parts = encoder.parts
-        if not parts or any(part.width + 1 > MOST_LEVELS for part in parts):
+        if not parts or not all(has_codes(part) for part in parts):
             return None
         width = encoder.design.dimension
-        positions = tuple(positions_of(part) for part in parts)
-        columns = [
-            columns_of(part, known, width) for part, known in zip(parts, positions, strict=True)
-        ]
+        columns = [columns_of(part, width) for part in parts]
         constant = np.zeros(width)
         constant[-1] = float(encoder.intercept)
-        return cls(encoder, Layout(columns, constant), positions)
+        return cls(encoder, Layout(columns, constant))
 
     def table(self, frame: pd.DataFrame, tally: EncodingReport, dtype: Any = np.float32) -> Table:
         """The rows of a frame as codes; counts and faults as ``Encoder.encode``."""
         index, value = self.encoder.slots(frame, tally)
         codes, fractions = [], []
-        for part, known in zip(self.encoder.parts, self.positions, strict=True):
+        for part in self.encoder.parts:
             here = slice(part.slot, part.slot + part.slots)
-            code, fraction = coded(part, known, index[:, here], value[:, here])
+            code, fraction = coded(part, index[:, here] - part.start, value[:, here])
             codes.append(code)
             if fraction is not None:
                 fractions.append(fraction)
@@ -75,6 +69,15 @@ class Coding:
     def rows(self, table: Table) -> CodedRows:
         """The rows of a table as sums read them, shortened as the encoder says."""
         return CodedRows(table, self.layout, self.encoder.normalise)
+
+
+def has_codes(part: ColumnEncoder) -> bool:
+    """Whether rows are linear in one fraction at most, with no more levels than a code has."""
+    if isinstance(part, CrossPart):
+        if not (levelled(part.one) or levelled(part.other)):
+            return False
+        return (part.one.width + 1) * (part.other.width + 1) <= MOST_LEVELS
+    return part.width + 1 <= MOST_LEVELS
 
 
 def positions_of(part: ColumnEncoder) -> Array | None:
@@ -96,41 +99,56 @@ def levelled(part: ColumnEncoder) -> bool:
     return bins or isinstance(part, LevelPart | DateLevelPart)
 
 
-def columns_of(part: ColumnEncoder, positions: Array | None, width: int) -> Columns:
-    """Basis and slopes of one part; its last code is the empty row, for cells without a level."""
+def columns_of(part: ColumnEncoder, width: int) -> Columns:
+    """Basis and slopes of one part among ``width`` columns."""
+    basis, slopes = tables_of(part)
+    return Columns(
+        part.names[0],
+        _placed(basis, part.start, width),
+        None if slopes is None else _placed(slopes, part.start, width),
+    )
+
+
+def tables_of(part: ColumnEncoder) -> tuple[csr_array, csr_array | None]:
+    """Basis and slopes (levels, columns of the part); the last code of a part with levels is the
+    empty row, for cells without one.
+
+    Code i * levels + j of a cross is code i of the one side with j of the other; one of the two has
+    no fraction, so the row is linear in that of the other.
+    """
+    if isinstance(part, CrossPart):
+        (one, one_slopes), (other, other_slopes) = tables_of(part.one), tables_of(part.other)
+        basis = csr_array(kron(one, other))
+        if one_slopes is not None:
+            return basis, csr_array(kron(one_slopes, other))
+        return basis, None if other_slopes is None else csr_array(kron(one, other_slopes))
     if levelled(part):
         levels = np.arange(part.width)
-        return Columns(
-            part.names[0], _table(levels, part.start + levels, 1.0, part.width + 1, width)
-        )
+        return _table(levels, levels, 1.0, part.width + 1, part.width), None
     assert isinstance(part, NumberPart)
+    positions = positions_of(part)
     if positions is not None:
-        return Columns(part.names[0], _at(part, positions, width))
+        return _at(part, positions), None
     count, centred = part.count, part.map == "centred"
     if count == 1:
-        basis = _table(np.zeros(1, int), np.full(1, part.start), -1.0 if centred else 0.0, 1, width)
-        slope = 2.0 if centred else 1.0
-        return Columns(
-            part.names[0], basis, _table(np.zeros(1, int), np.full(1, part.start), slope, 1, width)
-        )
+        first = np.zeros(1, int)
+        basis = _table(first, first, -1.0 if centred else 0.0, 1, 1)
+        return basis, _table(first, first, 2.0 if centred else 1.0, 1, 1)
     left = np.arange(count - 1)
-    basis = _table(left, part.start + left, 1.0, count, width)
-    slopes = _table(left, part.start + left + 1, 1.0, count, width) - basis
-    return Columns(part.names[0], basis, csr_array(slopes))
+    basis = _table(left, left, 1.0, count, count)
+    return basis, csr_array(_table(left, left + 1, 1.0, count, count) - basis)
 
 
-def _at(part: NumberPart, positions: Array, width: int) -> csr_array:
+def _at(part: NumberPart, positions: Array) -> csr_array:
     """The rows of the numbers at ``positions``, and the empty one."""
-    levels = len(positions)
+    levels, width = len(positions), part.width
     if part.count == 1:
         value = 2.0 * positions - 1.0 if part.map == "centred" else positions
-        return _table(np.arange(levels), np.full(levels, part.start), value, levels + 1, width)
+        return _table(np.arange(levels), np.zeros(levels, int), value, levels + 1, width)
     left = np.minimum(positions.astype(int), part.count - 2)
     right = positions - left
-    first = _table(np.arange(levels), part.start + left, 1.0 - right, levels + 1, width)
-    return csr_array(
-        first + _table(np.arange(levels), part.start + left + 1, right, levels + 1, width)
-    )
+    first = _table(np.arange(levels), left, 1.0 - right, levels + 1, width)
+    return csr_array(first + _table(np.arange(levels), left + 1, right, levels + 1, width))
 
 
 def _table(rows: Array, columns: Array, value: Any, levels: int, width: int) -> csr_array:
@@ -143,20 +161,43 @@ def _table(rows: Array, columns: Array, value: Any, levels: int, width: int) -> 
     return found
 
 
-def coded(
-    part: ColumnEncoder, positions: Array | None, index: Array, value: Array
-) -> tuple[Array, Array | None]:
-    """Code and fraction of each row from the slots (rows, slots) that the part filled."""
+def _placed(table: csr_array, start: int, width: int) -> csr_array:
+    """The same entries ``start`` columns further on."""
+    return csr_array(
+        (table.data, table.indices + start, table.indptr), shape=(table.shape[0], width)
+    )
+
+
+def coded(part: ColumnEncoder, index: Array, value: Array) -> tuple[Array, Array | None]:
+    """Code and fraction of each row from the slots (rows, slots) that the part filled, with columns
+    counted from its own first.
+    """
+    if isinstance(part, CrossPart):
+        return _crossed(part, index, value)
     if levelled(part):
-        return np.where(value[:, 0] != 0.0, index[:, 0] - part.start, part.width), None
+        return np.where(value[:, 0] != 0.0, index[:, 0], part.width), None
     assert isinstance(part, NumberPart)
+    positions = positions_of(part)
     if positions is not None:
         return _nearest(part, positions, index, value), None
     if part.count == 1:
         fraction = (value[:, 0] + 1.0) / 2.0 if part.map == "centred" else value[:, 0]
         return np.zeros(len(value), dtype=np.uint8), fraction
     blank = value.sum(axis=1) == 0.0
-    return np.where(blank, part.count - 1, index[:, 0] - part.start), value[:, 1]
+    return np.where(blank, part.count - 1, index[:, 0]), value[:, 1]
+
+
+def _crossed(part: CrossPart, index: Array, value: Array) -> tuple[Array, Array | None]:
+    """Codes of both sides, read back from their product: one of them is 0 or 1 in one column, so
+    the sums over its slots are the values of the other, and where it is 0 the row is empty anyhow.
+    """
+    rows, width = len(index), part.other.width
+    shape = (rows, part.one.slots, part.other.slots)
+    columns, values = index.reshape(shape), value.reshape(shape)
+    one, fraction = coded(part.one, columns[:, :, 0] // width, values.sum(axis=2))
+    other, second = coded(part.other, columns[:, 0, :] % width, values.sum(axis=1))
+    code = one.astype(np.int64) * tables_of(part.other)[0].shape[0] + other
+    return code, second if fraction is None else fraction
 
 
 def _nearest(part: NumberPart, positions: Array, index: Array, value: Array) -> Array:
@@ -167,7 +208,7 @@ def _nearest(part: NumberPart, positions: Array, index: Array, value: Array) -> 
         place = (value[:, 0] + 1.0) / 2.0 if part.map == "centred" else value[:, 0]
         blank = np.zeros(len(value), dtype=bool)
     else:
-        place = index[:, 0] - part.start + value[:, 1]
+        place = index[:, 0] + value[:, 1]
         blank = value.sum(axis=1) == 0.0
     middle = (positions[1:] + positions[:-1]) / 2.0
     return np.where(blank, len(positions), np.searchsorted(middle, place, side="right"))

@@ -143,17 +143,17 @@ def why_not_sharded(job: Job, coding: Coding | None) -> str:
         return f"beside {' and '.join(beside)}, which looks at single rows"
     if job.schema.bounds != "declared":
         return f"with bounds: {job.schema.bounds}: rows would be encoded twice; declare them"
-    return _single_rows(
+    return single_rows(
         resolve_name(job.algorithm.name, plain_name(job.problem.loss), unit=job.schema.unit)
     )
 
 
-def _single_rows(name: str) -> str:
+def single_rows(name: str) -> str:
     """Why an algorithm does without shards: it looks at single rows; empty where it does not."""
     algorithm = registry[name]
     asks: frozenset[str] = getattr(algorithm, "asks", frozenset())
-    if name == "rsgd_ar":
-        return "for 'rsgd_ar', which walks through all rows in a secret order"
+    if algorithm.orders_rows:
+        return f"for {name!r}, which walks through all rows in an order of its own"
     lacking = sorted(asks - OFFERED) if isinstance(asks, frozenset) else []
     if lacking or name in ("two_phase", "best_feature"):
         return (

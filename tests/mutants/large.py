@@ -8,8 +8,56 @@ CODED = "tests/dpcore/objective/test_coded.py"
 ROWS = "dpcore/objective/coded/rows.py"
 SHARDS = "tests/tasks/data/test_shards.py"
 WORKERS = "tests/tasks/data/test_workers.py"
+NEIGHBOURS = "tests/neighbours/test_rows.py"
+KERNELS = "dpcore/objective/kernels.py"
+COMPILED = "dpcore/objective/coded/kernels.py"
+FOLDS = "dpcore/objective/shards.py"
 
 MUTANTS = [
+    Mutant(
+        COMPILED,
+        "v[i] = math.sqrt(max(v[i] + start, 0.0) + hidden) * (1.0 + 4.5e-16)",
+        "v[i] = math.sqrt(max(v[i] + start - hidden, 0.0)) * (1.0 - 4.5e-16)",
+        NEIGHBOURS,
+    ),
+    Mutant(
+        ROWS, "slopes @ squared - layout.slopes", "slopes @ squared + layout.slopes", NEIGHBOURS
+    ),
+    Mutant(COMPILED, "        clip_slopes(zs, vs, clip)\n", "", NEIGHBOURS),
+    Mutant(
+        COMPILED,
+        "            v[i] *= factor[i] * (1.0 + 4.5e-16)",
+        "            v[i] *= factor[i] * factor[i]",
+        NEIGHBOURS,
+    ),
+    Mutant(
+        KERNELS,
+        "total += min(z[i] * (up if y[i] > 0.0 else down), clip)",
+        "total += min(z[i], clip) * (up if y[i] > 0.0 else down)",
+        NEIGHBOURS,
+    ),
+    Mutant(
+        FOLDS,
+        "stop = min(rows.stop, first + size)",
+        "stop = min(rows.stop, first + size + 1)",
+        NEIGHBOURS,
+    ),
+    Mutant(FOLDS, "rows[a:b] - (end - size)", "rows[a:b] - (end - size) - (a > 0)", NEIGHBOURS),
+    Mutant(
+        FOLDS, "np.searchsorted(rows, ends)", 'np.searchsorted(rows, ends, "right")', NEIGHBOURS
+    ),
+    Mutant(
+        "dpcore/objective/fused.py",
+        "min(start + CHUNK, n)",
+        "min(start + CHUNK + 1, n)",
+        NEIGHBOURS,
+    ),
+    Mutant(
+        "dpcore/preprocess/coding.py",
+        "if not (levelled(part.one) or levelled(part.other)):",
+        "if False:",
+        CODED,
+    ),
     Mutant(
         ROWS,
         "np.sqrt(np.maximum(sums + self.start, 0.0) + self.hidden)",

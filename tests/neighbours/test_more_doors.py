@@ -8,14 +8,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from dpcore.objective import compiled, shards
+from tasks.config.train import EngineSection
+from tasks.data import shards as spool
 from tests.neighbours import schemas
 from tests.neighbours.doors import (
+    CLIP,
     canary_door,
     comparison_door,
     drift_door,
@@ -144,3 +148,56 @@ def test_a_moment_with_a_zone_is_charged_to_its_month_in_utc(
         checked(run(), world, neighbour_of(world, who, relation), write, schema) for who in (1, 2)
     ]
     assert max(max(one.ratios) for one in found) > REACHED
+
+
+ENGINES = ("memory", "codes", "shards")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("door", "algorithm", "relation"),
+    [
+        ("training", "scaled_gd", "add_remove"),
+        ("training", "dp_agd", "replace_one"),
+        ("training", "sampled", "add_remove"),
+        ("metric", "dp_sgd", "replace_one"),
+    ],
+)
+def test_a_record_in_codes_and_in_shards_moves_what_leaves_by_what_was_charged(
+    door: str, algorithm: str, relation: str, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files to shards of 7 rows, encoded 5 at a time, with the record behind a border; and to
+    codes in memory for compiled sums.
+    """
+    for module in (shards, spool):
+        monkeypatch.setattr(module, "SHARD_ROWS", 7)
+    monkeypatch.setattr(spool, "SLICE", 5)
+    if engine == "codes":
+        pytest.importorskip("numba")
+        monkeypatch.setattr(compiled, "WORTH", 0.0)
+    named = {
+        "scaled_gd": {"name": "scaled_gd", "steps": 2, "clip_norm": CLIP},
+        "dp_agd": {"name": "dp_agd", "rounds": 2, "clip_norm": CLIP},
+        "sampled": {"name": "scaled_gd", "steps": 3, "clip_norm": CLIP, "sampling_rate": 1.0},
+        "dp_sgd": {"name": "dp_sgd", "steps": 2, "clip_norm": CLIP, "learning_rate": 0.5},
+    }[algorithm]
+    run = {
+        "privacy": {"adjacency": relation},
+        "algorithm": named,
+        "preprocess": {"numeric": "hats(3)"},
+        "engine": {"kind": "auto" if engine == "codes" else engine},
+    }
+    made = {"training": training_door, "metric": metric_door}[door](**run)
+    world = World(tuple(replace(row, part=0) for row in records(8, 48).rows), "record")
+    schema = schemas.table("record", public={"n": 48})
+    found = [
+        checked(made, world, neighbour_of(world, who, relation), write_csv, schema)
+        for who in (7, 47)
+    ]
+    assert max(max(one.ratios) for one in found) > REACHED
+
+
+def test_every_engine_is_walked_through() -> None:
+    """Workers hold shards, and give the sums of shards in one process bit for bit."""
+    kinds = set(get_args(EngineSection.model_fields["kind"].annotation))
+    assert kinds == {"auto", "memory", "shards", "dask"} and {"memory", "shards"} < set(ENGINES)

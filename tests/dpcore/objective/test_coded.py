@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import inf
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -76,8 +77,14 @@ Y = RNG.choice([-1.0, 1.0], N)
 
 
 def encoded(normalise: str = "none", numeric: str = "hats(8)", intercept: bool = True):
+    crosses = [["a", "f"], ["a", "b"], [{"e": "bins(3)"}, "c"], ["f", {"k": "minmax"}]]
     encoder = Encoder(
-        COLUMNS, normalise=normalise, numeric=numeric, sparse=True, intercept=intercept
+        COLUMNS,
+        normalise=normalise,
+        numeric="hats(8)" if numeric == "crossed" else numeric,
+        sparse=True,
+        intercept=intercept,
+        crosses=crosses if numeric == "crossed" else (),
     )
     coding = Coding.of(encoder)
     return (
@@ -103,7 +110,7 @@ def passes(request) -> Iterator[str]:
 
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize(
-    "numeric", ["hats(8)", "minmax", "log", "centred", "bins(5)", "hats(8)+bins(64)"]
+    "numeric", ["hats(8)", "minmax", "log", "centred", "bins(5)", "hats(8)+bins(64)", "crossed"]
 )
 @pytest.mark.parametrize("normalise", ["none", "cap", "unit"])
 def test_a_coded_table_answers_what_the_matrix_answers(
@@ -230,6 +237,33 @@ def test_threads_and_chunks_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> No
     one, other = (fused.values(rows, Y, Logistic(), W, 1.0, workers) for workers in (1, 4))
     assert np.array_equal(one, other)
     compiled.use(False)
+
+
+def test_kept_machine_code_is_that_of_these_sources(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pass that calls another one has that one's machine code within it, and numba looks at the
+    first one's file alone.
+    """
+    (tmp_path / "coded").mkdir()
+    files = tmp_path / "kernels.py", tmp_path / "coded" / "kernels.py"
+    monkeypatch.setattr(compiled, "__file__", str(tmp_path / "compiled.py"))
+    names = []
+    for texts in (("a", "b"), ("a", "c"), ("d", "b"), ("a", "b")):
+        for file, text in zip(files, texts, strict=True):
+            file.write_text(text)
+        monkeypatch.setattr(compiled, "cache_folder", None)
+        compiled.use(True, tmp_path / "home")
+        names.append(compiled.cache_folder)
+    compiled.use(False)
+    assert len(set(names)) == 3 and names[0] == names[3]
+    assert all(name.stat().st_mode & 0o777 == 0o700 for name in names)
+
+
+def test_two_crossed_numbers_with_fractions_have_no_codes() -> None:
+    for crosses, coded in (([["b", "e"]], False), ([["b", {"e": "bins(3)"}]], True)):
+        encoder = Encoder(COLUMNS, normalise="none", numeric="hats(8)", crosses=crosses)
+        assert (Coding.of(encoder) is not None) is coded
 
 
 def test_columns_are_joined_into_bytes_and_their_rows_add_up() -> None:
