@@ -15,6 +15,7 @@ from dpcore.algorithms.base import Trainer
 from dpcore.errors import InputError
 from dpcore.losses import plain_name
 from dpcore.problem import Adjacency, Problem
+from dpcore.train.batches import on_batches
 from dpcore.train.one_vs_rest import OneVsRest
 
 # Losses of linear models for which the descent on scaled columns was measured ahead of plain noisy
@@ -204,7 +205,7 @@ def plan(
     on; the limits are then met by both together, and ``replan`` follows when they are made.
     """
     target = target_among(limits)
-    name, parameters, reason = resolve(name, parameters, problem, target)
+    chosen, (name, parameters, reason) = name, resolve(name, parameters, problem, target)
     single = make(name, parameters, preset)
     check_assumptions(single, problem)
     check_noise(single)
@@ -214,6 +215,9 @@ def plan(
     asked = _after(before, limits)
     if algorithm.private and "noise_multiplier" not in parameters and limits:
         algorithm = calibrate(algorithm, problem, *asked, noise=noise)
+        if chosen == "auto" and "sampling_rate" not in parameters and not curve_only:
+            whole, algorithm = algorithm, on_batches(algorithm, problem, asked, noise)
+            reason += "" if algorithm is whole else ", on batches, which cost next to nothing"
     events = planned_events(algorithm, problem, noise)
     if algorithm.private:
         check_limits(events, *asked)
