@@ -141,6 +141,9 @@ class Column:
                 f"Column {self.name!r} has a level named zeros, so fill={ZEROS!r} is ambiguous; "
                 "rename it."
             )
+        self._check_fill_is_level()
+
+    def _check_fill_is_level(self) -> None:
         known = {canonical(level, strip=False) for level in self.levels}
         if (
             isinstance(self.fill, str)

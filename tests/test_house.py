@@ -11,6 +11,8 @@ from collections import defaultdict
 from functools import cache
 from pathlib import Path
 
+from tests.mutants import MUTANTS
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("dpcore", "tasks", "flows")
 
@@ -185,6 +187,13 @@ def test_no_choice_stands_inside_a_choice() -> None:
         if nested(node)
     }
     assert not found
+
+
+def test_every_mutant_is_planted_in_a_line_that_is_there() -> None:
+    strays = [
+        mutant.name for mutant in MUTANTS if (ROOT / mutant.file).read_text().count(mutant.old) != 1
+    ]
+    assert strays == []
 
 
 def test_the_type_checker_passes_over_few_lines() -> None:

@@ -56,18 +56,27 @@ def calibrate(
     Raises ``BudgetExceeded`` where no noise is enough (a ledger without room, an epsilon that no
     order can state), ``PriceUnknown`` where a target names distributions that do not exist.
     """
-    plain = tuple(one.plain() if isinstance(one, Target) else one for one in limits)
-    found = _by_curve(algorithm, problem, plain, noise)
-    asked = [one for one in limits if isinstance(one, Target) and one.accountant == "pld"]
-    if asked:
-        others = [one for one, own in zip(plain, limits, strict=True) if own not in asked]
-        return _sharpened(found, problem, asked, others, noise)
+    found = _by_curve(algorithm, problem, tuple(map(_plain, limits)), noise)
     targets = [one for one in limits if isinstance(one, Target)]
-    if len(targets) < len(limits):
-        return found
+    required = [one for one in targets if one.accountant == "pld"]
+    if required:
+        others = [_plain(one) for one in limits if one not in required]
+        return _sharpened(found, problem, required, others, noise)
+    return _where_asked(found, problem, targets, noise) if len(targets) == len(limits) else found
+
+
+def _plain(limit: Limit) -> Limit:
+    """The limit with a price that is cheap to find."""
+    return limit.plain() if isinstance(limit, Target) else limit
+
+
+def _where_asked(
+    found: Planning, problem: Problem, targets: Sequence[Target], noise: str
+) -> Planning:
+    """``found``, sharpened for those targets that ask distributions of such a run and have them."""
     events = planned_events(found, problem, noise)
     asked = [one for one in targets if one.asks_distributions(events)]
-    others = [one for one in limits if one not in asked]
+    others = [one for one in targets if one not in asked]
     try:
         return _sharpened(found, problem, asked, others, noise) if asked else found
     except PriceUnknown:
@@ -90,9 +99,7 @@ def _sharpened(
 
     def excess(place: float, share: float) -> float:
         events = planned_events(with_multiplier(found, exp(place)), problem, noise)
-        worst = max(one.composed(events, share) / one.epsilon for one in targets)
-        worst = max([worst, *(one.ratio(events) for one in others)])
-        return max(log(worst), -50.0) if worst > 0 else -50.0
+        return _log_excess(events, targets, others, share)
 
     most = log(found.noise_multiplier)
     place, best, slope = most, inf, PLD_SLOPE
@@ -110,6 +117,15 @@ def _sharpened(
             place, value = nearer, after
     best = min(best, place) if value <= 0.0 else best
     return with_multiplier(found, exp(best)) if best < inf else found
+
+
+def _log_excess(
+    events: Events, targets: Sequence[Target], others: Sequence[Limit], share: float
+) -> float:
+    """log(price / allowed) of the worst limit, the ``targets`` by distributions of ``share``."""
+    worst = max(one.composed(events, share) / one.epsilon for one in targets)
+    worst = max([worst, *(one.ratio(events) for one in others)])
+    return max(log(worst), -50.0) if worst > 0 else -50.0
 
 
 def _by_curve(

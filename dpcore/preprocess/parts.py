@@ -132,12 +132,17 @@ def parts_of(column: Column, numeric: str, strip: bool) -> list[ColumnEncoder]:
             return [NumberPart(column, "minmax", 0.0, 1.0)]
         case "date":
             return [date_part(column, part, first) for part in column.parts]
+    return number_parts(column, first, fine)
+
+
+def number_parts(column: Column, coarse: str, fine: int) -> list[ColumnEncoder]:
+    """The map ``coarse`` of a number, and as many ``fine`` bins where its span is wide."""
     assert column.low is not None and column.high is not None
     low, high = float(column.low), float(column.high)
-    coarse: list[ColumnEncoder] = [NumberPart(column, first, low, high)]
+    first = NumberPart(column, coarse, low, high)
     if not fine or high - low < WIDE_SPAN:
-        return coarse
-    return [*coarse, NumberPart(column, f"bins({fine})", low, high, fine=True)]
+        return [first]
+    return [first, NumberPart(column, f"bins({fine})", low, high, fine=True)]
 
 
 def date_part(column: Column, part: str, numeric: str) -> ColumnEncoder:

@@ -132,21 +132,24 @@ def trace(
     total = len(events)
     if not planned.algorithm.private or total == 0:
         return []
-    target = planned.target
-    slow = target is not None and target.accountant == "pld"
-    whole = float("inf") if target is None or slow else planned.spent_epsilon
+    slow = planned.target is not None and planned.target.accountant == "pld"
     most = SLOW_TRACE_POINTS if slow else TRACE_POINTS
-    points = np.unique(np.linspace(1, total, min(total, most)).round().astype(int))
+    points = np.unique(np.linspace(1, total, min(total, most)).round().astype(int)).tolist()
     noted: dict[int, dict[str, float]] = {}
     for note in notes:
         noted.setdefault(int(note["release"]), {}).update(note)
-    rows = []
-    for k in points:
-        row: dict[str, float] = {"release": int(k)}
-        if target is not None:
-            so_far = events.prefix(int(k))
-            total_so_far = planned.before.then(so_far) if planned.before else so_far
-            spent = (target if slow else target.plain()).spent(total_so_far)
-            row["spent_epsilon"] = min(spent, whole)
-        rows.append(row | noted.get(int(k), {}))
-    return rows
+    return [
+        {"release": k, **_spent_by(planned, events.prefix(k)), **noted.get(k, {})} for k in points
+    ]
+
+
+def _spent_by(planned: Planned, first: Events) -> dict[str, float]:
+    """What the ``first`` releases of the training spent with those before it; nothing without a
+    target.
+    """
+    target, so_far = planned.target, planned.before.then(first) if planned.before else first
+    if target is None:
+        return {}
+    if target.accountant == "pld":
+        return {"spent_epsilon": target.spent(so_far)}
+    return {"spent_epsilon": min(target.plain().spent(so_far), planned.spent_epsilon)}

@@ -113,26 +113,28 @@ def _versions(client: MlflowClient, run_id: str) -> tuple[Version, ...]:
 
 def _attached(client: MlflowClient, run: Run) -> tuple[str, ...]:
     """What no training writes, of the run, its model and its versions."""
-    from mlflow.exceptions import MlflowException
-
-    model: list[tuple[str, str]] = []
-    uri = run.data.tags.get(MODEL, "")
-    if uri.startswith("models:/m-"):
-        try:
-            entry: Any = client.get_logged_model(uri.removeprefix("models:/"))
-        except MlflowException:
-            entry = None
-        if entry is not None:
-            model += [("param", name) for name in entry.params]
-            model += [("tag", name) for name in entry.tags]
-            model += [("metric", one.key) for one in entry.metrics or ()]
     versions = client.search_model_versions(f"run_id = '{run.info.run_id}'")
     return attached(
         (one.dataset.name for one in (run.inputs.dataset_inputs if run.inputs else ())),
-        model,
+        _names_at_model(client, run.data.tags.get(MODEL, "")),
         ((one.name, str(one.version), tag) for one in versions for tag in one.tags),
         run.data.metrics,
     )
+
+
+def _names_at_model(client: MlflowClient, uri: str) -> list[tuple[str, str]]:
+    """What MLflow holds at a logged model: parameters, tags and metrics, each with its name."""
+    from mlflow.exceptions import MlflowException
+
+    if not uri.startswith("models:/m-"):
+        return []
+    try:
+        entry: Any = client.get_logged_model(uri.removeprefix("models:/"))
+    except MlflowException:
+        return []
+    metrics = (one.key for one in entry.metrics or ())
+    named = (("param", entry.params), ("tag", entry.tags), ("metric", metrics))
+    return [(what, name) for what, names in named for name in names]
 
 
 def _model(client: MlflowClient, uri: str) -> tuple[dict[str, bytes], tuple[str, ...], str, str]:

@@ -118,8 +118,10 @@ def lines(
     adjacency = config.privacy.adjacency[0]
     first = training_config(config, data, shared[0], AlgorithmEntry(name=NON_PRIVATE), adjacency)
     by_objective = kind_of(first, find_schema(data.name)).by_objective
-    key = ObjectiveSection.model_dump_json if by_objective else loss_of
-    ordered = [*shared, *own] if by_objective else [*own, *shared]
+    key: Callable[[ObjectiveSection], str] = loss_of
+    ordered = [*own, *shared]
+    if by_objective:
+        key, ordered = ObjectiveSection.model_dump_json, [*shared, *own]
     objectives = dict(zip(map(key, ordered), ordered, strict=True))
     by_loss = not by_objective and len(objectives) > 1
 
@@ -131,7 +133,7 @@ def lines(
         here = [job for job in used if key(job.config.objective) == name]
         if objective in shared:
             here += beside_libraries(config, objective, made)
-        words = [NON_PRIVATE, objective.loss] if by_loss else [NON_PRIVATE]
+        words = [NON_PRIVATE] + [objective.loss] * by_loss
         yield from exact_lines(words, objective, encodings(here or used), made)
 
 

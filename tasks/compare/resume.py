@@ -193,7 +193,7 @@ def make_comparison(config: CompareConfig, home: Home, fresh: bool = False) -> C
     check_runner(config)
     check_interpreter(config)
     settings, left_out = all_settings(config)
-    require_known({id(setting.job): setting.job for setting in settings}.values(), home)
+    require_known(distinct_jobs(settings), home)
     private = sorted({setting.data for setting in settings if not setting.job.public})
     check_private(config, private)
     folder = home.root / "cells"
@@ -202,19 +202,28 @@ def make_comparison(config: CompareConfig, home: Home, fresh: bool = False) -> C
     facts = {s.data: data_facts(s.job, config, seeds.get(s.data)) for s in settings}
     cells = [cell for one in settings for cell in cells_of(one, config, facts[one.data])]
     journals = {name: Journal(folder / f"{file_name(name)}.jsonl") for name in facts}
-    finished, begun = ({}, set()) if fresh else read_all(journals.values())
-    own = {cell.key for cell in cells}
+    finished, interrupted = ({}, 0) if fresh else looked_up(cells, journals.values())
     return Comparison(
         config,
         settings,
         left_out,
         [*warnings_of(settings, config.protocol.folds), *objective_words(settings)],
         cells,
-        {key: record for key, record in finished.items() if key in own},
-        len((begun & own) - set(finished)),
+        finished,
+        interrupted,
         journals,
         Rows(config.protocol, config.seed, seeds, tuple(private)),
     )
+
+
+def looked_up(
+    cells: Sequence[Cell], journals: Iterable[Journal]
+) -> tuple[dict[str, dict[str, Any]], int]:
+    """Records of the ``cells`` that are finished, by key; how many others were begun."""
+    finished, begun = read_all(journals)
+    own = {cell.key for cell in cells}
+    mine = {key: record for key, record in finished.items() if key in own}
+    return mine, len((begun & own) - finished.keys())
 
 
 def check_one_reading(settings: Iterable[Setting]) -> None:
@@ -231,6 +240,11 @@ def check_one_reading(settings: Iterable[Setting]) -> None:
                 f"together, got {found[setting.data][other]!r} and {read[other]!r}; compare them "
                 "one after the other."
             )
+
+
+def distinct_jobs(settings: Iterable[Setting]) -> Iterable[Job]:
+    """Each job once, however many settings it serves."""
+    return {id(setting.job): setting.job for setting in settings}.values()
 
 
 def require_known(jobs: Iterable[Job], home: Home) -> None:

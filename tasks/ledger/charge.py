@@ -8,7 +8,7 @@ to the other too.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -153,13 +153,14 @@ def others(connection: Connection, records: Sequence[Record]) -> Others:
     if reserving is None or reserving.fingerprint is None:
         return Others()
     marks = _marks(reserving)
-    names = [name for name in ledger_facts.read_as(connection, marks) if name != reserving.dataset]
+    names = _without(ledger_facts.read_as(connection, marks), {reserving.dataset})
     limited = [name for name in names if _is_limited(connection, name)]
     paid = _paid(connection, reserving.entry, marks)
-    return Others(
-        tuple(name for name in limited if name not in paid),
-        tuple(name for name in names if name not in limited),
-    )
+    return Others(_without(limited, paid), _without(names, limited))
+
+
+def _without(names: Iterable[str], others: Container[str]) -> tuple[str, ...]:
+    return tuple(name for name in names if name not in others)
 
 
 def _is_limited(connection: Connection, name: str) -> bool:

@@ -36,6 +36,7 @@ from tasks.ledger.blocks import ALL, FORMS, Blocks
 
 if TYPE_CHECKING:
     from tasks.schema import Schema
+    from tasks.schema.sections import BlockSpec
 
 
 # Where a block follows from a moment, days begin and end there.
@@ -77,29 +78,22 @@ class RowFacts:
     @classmethod
     def of(cls, schema: Schema) -> RowFacts:
         """What a data schema declares; no file is opened."""
-        block, by_id = schema.block, schema.unit != "record"
+        if schema.unit == "record" and schema.block is None:
+            return cls(schema.unit)
         user = next(
             (name for name, column in schema.columns.items() if column.kind == "user"), None
         )
-        if not by_id and block is None:
-            return cls(schema.unit)
         by_kind = {"user": user, "record": None}
-        ids = by_kind.get(schema.unit, "query")
-        named = [name for name in (ids, block.column if block else None) if name in schema.columns]
-        marks = {mark for name in named for mark in _marks(schema, name)}
-        dated = block is not None and block.by not in ("value", "hash")
+        ids, divided = by_kind.get(schema.unit, "query"), _division(schema.block)
+        named = schema.columns.keys() & {ids, divided.get("block_column")}
         return cls(
             unit=schema.unit,
             id_column=ids,
             identity_rule=IDENTITY_RULE,
             strip=schema.text.strip,
             decimal=schema.text.decimal if schema.text.decimal != "." else None,
-            block_column=block.column if block else None,
-            block_by=block.by if block else None,
-            block_count=block.count if block and block.by == "hash" else None,
-            block_format=block.format if block and dated else None,
-            block_zone=ZONE if dated else None,
-            missing=tuple(sorted(marks)),
+            missing=tuple(sorted({mark for name in named for mark in _marks(schema, name)})),
+            **divided,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -196,6 +190,20 @@ class RowFacts:
             )
 
 
+def _division(block: BlockSpec | None) -> dict[str, Any]:
+    """The facts that say which block a row belongs to; none of rows that are not divided."""
+    if block is None:
+        return {}
+    dated = block.by not in ("value", "hash")
+    return {
+        "block_column": block.column,
+        "block_by": block.by,
+        "block_count": block.count if block.by == "hash" else None,
+        "block_format": block.format if dated else None,
+        "block_zone": ZONE if dated else None,
+    }
+
+
 def _marks(schema: Schema, name: str) -> frozenset[str]:
     declared = schema.columns[name].missing
     return canonical_marks(schema.missing if declared is None else declared, schema.text.strip)
@@ -271,15 +279,15 @@ Stamp = tuple[Any, int, int, int]
 
 class Marks(NamedTuple):
     """Fingerprints of the files of one table: of all of them in the order of their names, and of
-    each.
+    each. Without any it is not known which files were read.
     """
 
-    whole: str
-    each: tuple[str, ...]
+    whole: str | None = None
+    each: tuple[str, ...] = ()
 
     @property
     def all(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((self.whole, *self.each)))
+        return tuple(mark for mark in dict.fromkeys((self.whole, *self.each)) if mark)
 
     def body(self) -> dict[str, list[str]]:
         """What a reserving record keeps beside the fingerprint of the whole; nothing for a single

@@ -137,68 +137,58 @@ class Ledger(LedgerReader):
         block). Raises InputError, or BudgetExceeded where a block has no room, and leaves the
         ledger as it was.
         """
-        with self.store.reading() as connection:
-            known = self._find(connection, dataset)
-        if known is None and not public:
-            raise self._missing(dataset)
-        named = _named(dataset)
-        fresh = Dataset(
-            named,
-            None,
-            None,
-            None,
-            events.unit,
-            "cks",
-            None,
-            None,
-            division or Blocks(),
-            facts=facts,
-        )
-        target = known or fresh
-        target.blocks.require_same(division or target.blocks, dataset)
+        marks, stated = fingerprint or Marks(), {} if facts is None else {"facts": facts.to_dict()}
+        target = self._target(dataset, events.unit, division, facts, public)
         target.require_delta((reading or {}).get("n"))
         body, units = _charge(target, events, blocks, self._is_limited(target, public))
         if target.limited:
             self._require_stated(target, facts)
-        elif fingerprint is not None:
-            self._require_unread(dataset, fingerprint)
-        body |= {"hashes": dict(hashes or {}), "owner": this_process()}
-        body |= fingerprint.body() if fingerprint else {}
-        body |= {} if facts is None else {"facts": facts.to_dict()}
+        else:
+            self._require_unread(dataset, marks)
+        body |= {"hashes": dict(hashes or {}), "owner": this_process(), **marks.body(), **stated}
         body |= {} if reading is None else {"reading": reading}
-        entry = uuid4().hex
         with self._writing(NOTHING_SPENT) as (connection, log_chain):
-            found = chain.find_dataset(connection, dataset)  # not what was remembered of it
-            if found is None:
-                _require_unlike(connection, dataset)
-                log_chain.append("opened", dataset, target.to_body())
-            elif found.to_body() != target.to_body():
-                raise InputError(
-                    f"Expected {dataset!r} as it was a moment ago, but another process opened it; "
-                    "run again."
-                )
-            state = chain.period_state(connection, dataset, period) if period is not None else None
-            if state in ("reserved", "committed"):
-                raise InputError(
-                    f"Expected a period not trained yet, got period={period!r} of {dataset!r}, "
-                    f"which is {state}."
-                )
-            notes = (
-                ledger_facts.other_names(connection, dataset, fingerprint.all)
-                if fingerprint
-                else ()
-            )
+            _open_as(connection, log_chain, target)
+            _require_untrained(connection, dataset, period)
+            notes = ledger_facts.other_names(connection, dataset, marks.all)
             if target.limited:
                 chain.admit(connection, target, body["blocks"], units, body["cost"], facts)
-                if facts is not None and self._fixed(connection, target, facts) is None:
-                    log_chain.append(chain.FIXED, dataset, {"facts": facts.to_dict()})
+                self._fix(connection, log_chain, target, facts)
             chain.store_events(connection, body["events"], events.to_json())
-            whole = fingerprint.whole if fingerprint else None
-            record = log_chain.append("reserved", dataset, body, entry, period, whole)
+            record = log_chain.append("reserved", dataset, body, uuid4().hex, period, marks.whole)
             chain.move(connection, record, body["blocks"], units)
         for note in notes:
             log.warning(note)
-        return Reservation(self, entry, dataset, record.hash, notes)
+        return Reservation(self, record.entry, dataset, record.hash, notes)
+
+    def _fix(
+        self,
+        connection: Connection,
+        log_chain: chain.Chain,
+        target: Dataset,
+        facts: RowFacts | None,
+    ) -> None:
+        """Record the first ``facts`` that a run states; later ones must be the same."""
+        if facts is not None and self._fixed(connection, target, facts) is None:
+            log_chain.append(chain.FIXED, target.name, {"facts": facts.to_dict()})
+
+    def _target(
+        self, name: str, unit: str, division: Blocks | None, facts: RowFacts | None, public: bool
+    ) -> Dataset:
+        """The data set that a run is charged to, as it was opened; one of public data that is not
+        open yet is as the run describes it.
+        """
+        with self.store.reading() as connection:
+            known = self._find(connection, name)
+        if known is None:
+            if not public:
+                raise self._missing(name)
+            blocks = division or Blocks()
+            return Dataset(
+                _named(name), None, None, None, unit, "cks", None, None, blocks, facts=facts
+            )
+        known.blocks.require_same(division or known.blocks, name)
+        return known
 
     def _require_unread(self, dataset: str, fingerprint: Marks) -> None:
         """Raise InputError where public data are a file that was charged here as private."""
@@ -345,6 +335,31 @@ def _named(dataset: str) -> str:
             f"Expected a printable name of 1 to 200 characters, got dataset={dataset!r}."
         )
     return dataset
+
+
+def _open_as(connection: Connection, log_chain: chain.Chain, target: Dataset) -> None:
+    """Open ``target`` where it is not there, as what it must still be where it is: what was
+    remembered of it is not believed.
+    """
+    found = chain.find_dataset(connection, target.name)
+    if found is None:
+        _require_unlike(connection, target.name)
+        log_chain.append("opened", target.name, target.to_body())
+    elif found.to_body() != target.to_body():
+        raise InputError(
+            f"Expected {target.name!r} as it was a moment ago, but another process opened it; run "
+            "again."
+        )
+
+
+def _require_untrained(connection: Connection, dataset: str, period: str | None) -> None:
+    """Raise InputError for a scheduled period that a run is charged for already."""
+    state = chain.period_state(connection, dataset, period) if period is not None else None
+    if state in ("reserved", "committed"):
+        raise InputError(
+            f"Expected a period not trained yet, got period={period!r} of {dataset!r}, which is "
+            f"{state}."
+        )
 
 
 def _require_unlike(connection: Connection, dataset: str) -> None:

@@ -5,7 +5,7 @@ here writes.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -236,25 +236,32 @@ class LedgerReader:
         if self.room(dataset, names, public) is None:
             return Window(names, (), None)
         found = self.dataset(dataset)
-        charges = {name: found.blocks.charged([name], found.unit) for name in names}
-        spent = self.spent(dataset, {block for charged in charges.values() for block in charged})
         assert found.adjacency is not None and found.budget is not None
         cost = least * found.budget
         if events is not None:
             cost = max(cost, price_for(found, events)[1])
-        worst = {name: max(spent[block] for block in charged) for name, charged in charges.items()}
-        kept = tuple(
-            name
-            for name in names
-            if found.left(worst[name]) > 0 and found.admits(worst[name], cost)
-        )
-        left_out = tuple(name for name in names if name not in kept)
-        if left_out and (policy == "refuse" or not kept):
-            raise chain.refusal(found, left_out[0], cost, worst[left_out[0]])
-        room = Room(
-            found.order, found.left(max(worst[name] for name in kept)), found.adjacency, dataset
-        )
-        return Window(kept, left_out, room)
+        kept, full = self._by_room(found, names, cost)
+        if full and (policy == "refuse" or not kept):
+            name, spent = next(iter(full.items()))
+            raise chain.refusal(found, name, cost, spent)
+        room = Room(found.order, found.left(max(kept.values())), found.adjacency, dataset)
+        return Window(tuple(kept), tuple(full), room)
+
+    def _by_room(
+        self, dataset: Dataset, names: Sequence[str], cost: float
+    ) -> tuple[dict[str, int], dict[str, int]]:
+        """Return which of ``names`` can pay ``cost`` and which cannot, each with what the fullest
+        of the blocks has spent that reading it is charged to.
+        """
+        charges = {name: dataset.blocks.charged([name], dataset.unit) for name in names}
+        touched: set[str] = set().union(*charges.values())
+        spent = self.spent(dataset.name, touched)
+        kept: dict[str, int] = {}
+        full: dict[str, int] = {}
+        for name, charged in charges.items():
+            worst = max(spent[block] for block in charged)
+            (kept if dataset.has_room(worst, cost) else full)[name] = worst
+        return kept, full
 
     def open_entries(self) -> list[Record]:
         """Return the reserved entries that nothing closed yet, oldest first."""
@@ -287,26 +294,17 @@ class LedgerReader:
             own = [] if connection is None else chain.history(connection, training)
             if connection is None or not own:
                 return ""
-            table = schema.records
-            later = (
-                (table.c.seq > own[0].seq)
-                & (table.c.dataset == own[0].dataset)
-                & (table.c.kind == "reserved")
-            )
             words = []
-            for row in connection.execute(
-                select(table).where(later, table.c.body.contains(config))
-            ):
-                body = json.loads(row.body)
-                if OF not in body["hashes"] and body["releases"] == 1:
+            for entry, about in _entries_after(connection, own[0], config):
+                if about is None:
                     return ""  # by a version that did not note which model it is about
-                if body["hashes"].get(OF) != weights:
+                if about != weights:
                     continue
-                kinds = [record.kind for record in chain.history(connection, row.entry)]
-                if schema.DRAWN in kinds or "committed" in kinds:
+                kinds = [record.kind for record in chain.history(connection, entry)]
+                if not {schema.DRAWN, "committed"}.isdisjoint(kinds):
                     return ""
                 words.append(
-                    f"entry {row.entry} was reserved for it and not drawn on ({' -> '.join(kinds)})"
+                    f"entry {entry} was reserved for it and not drawn on ({' -> '.join(kinds)})"
                 )
         return "; ".join(words) or "nothing was reserved for it"
 
@@ -337,3 +335,22 @@ class LedgerReader:
                 "your last head."
             )
         return report
+
+
+def _entries_after(
+    connection: Connection, training: Record, config: str
+) -> Iterator[tuple[str, str | None]]:
+    """Entries behind ``training`` that name ``config``, each with the hash of the weights which
+    it is about; None for a single release by a version that did not note them.
+    """
+    table = schema.records
+    later = (
+        (table.c.seq > training.seq)
+        & (table.c.dataset == training.dataset)
+        & (table.c.kind == "reserved")
+    )
+    for row in connection.execute(select(table).where(later, table.c.body.contains(config))):
+        body = json.loads(row.body)
+        about = body["hashes"].get(OF)
+        if about is not None or body["releases"] == 1:
+            yield row.entry, about

@@ -200,6 +200,10 @@ class Dataset:
         """Return whether a block that has spent ``spent`` units can pay ``cost`` at the order."""
         return cost < LARGEST and spent + cost_units(cost) <= self.limit
 
+    def has_room(self, spent: int, cost: float) -> bool:
+        """Return whether such a block has anything left, and can pay ``cost``."""
+        return self.left(spent) > 0 and self.admits(spent, cost)
+
     def require_delta(self, n: int | None) -> None:
         """Raise InputError where publishing one of ``n`` units would satisfy the promise (None: n
         is not known).

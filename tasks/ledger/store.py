@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock
 
-from sqlalchemy import Connection, Engine, select, text
+from sqlalchemy import Connection, Engine, Transaction, select, text
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
 from dpcore.errors import InputError
@@ -190,20 +190,24 @@ class Store:
             except BaseException:
                 transaction.rollback()
                 raise
-            # A file rolls back what it could not commit; a server may have committed before the
-            # connection broke.
-            with self._told(consequence if self.path else UNKNOWN):
-                try:
-                    transaction.commit()
-                except BaseException:
-                    # Nobody may go on with a connection in an unknown state; closing it rolls back.
-                    connection.invalidate()
-                    raise
-            if self.path is not None:
-                settle(connection, self.path)
+            self._commit(connection, transaction, consequence)
         self._marked = marked
         if written is not None and written != kept[0]:
             self._keep(written)
+
+    def _commit(self, connection: Connection, transaction: Transaction, consequence: str) -> None:
+        """Commit. A file rolls back what it could not commit; a server may have committed before
+        the connection broke.
+        """
+        with self._told(consequence if self.path else UNKNOWN):
+            try:
+                transaction.commit()
+            except BaseException:
+                # Nobody may go on with a connection in an unknown state; closing it rolls back.
+                connection.invalidate()
+                raise
+        if self.path is not None:
+            settle(connection, self.path)
 
     def _mark(self, connection: Connection, kept: Head | None) -> bool:
         """Note in the ledger that its head is kept; whether it is noted now. The head of what is

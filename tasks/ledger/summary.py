@@ -285,15 +285,12 @@ def realised_epsilon(
     mixes = _mixes(known if known is not None else entries(ledger, name))
     with ledger.store.reading() as connection:
         assert connection is not None
-        curves = {key: _curve(connection, *key) for mix in mixes.values() for key in mix}
-    totals = {
-        block: sum(count * curves[key] for key, count in mix.items())
-        for block, mix in mixes.items()
-    }
-    return {
-        block: epsilon_of(np.asarray(total), dataset.delta, dataset.conversion)
-        for block, total in totals.items()
-    }
+        curves = {key: _curve(connection, *key) for key in set().union(*mixes.values())}
+    realised = {}
+    for block, mix in mixes.items():
+        total = sum(count * curves[key] for key, count in mix.items())
+        realised[block] = epsilon_of(np.asarray(total), dataset.delta, dataset.conversion)
+    return realised
 
 
 def _realised_by_mu(delta: float, charged: list[dict[str, Any]]) -> dict[str, float]:

@@ -181,11 +181,11 @@ def compare(connection: Connection | None, witness: Witness, head: Head | None) 
     """
     if head is None:
         return ""
-    if head.seq == 0 and (connection is None or newest(connection) is None):
-        return ""  # before the first record
     last = None if connection is None else newest(connection)
-    if connection is None or last is None or last[0] < head.seq:
-        return _ends(witness, head, last[0] if last else 0)
+    if connection is None or last is None:
+        return "" if head.seq == 0 else _ends(witness, head, 0)  # "": before the first record
+    if last[0] < head.seq:
+        return _ends(witness, head, last[0])
     if last == (head.seq, head.hash):
         return ""
     table = schema.records
@@ -240,8 +240,8 @@ def gone(connection: Connection, witness: Witness) -> str:
 def _faults(
     connection: Connection, head: Head, records: Sequence[Record], last: int
 ) -> Iterator[str]:
-    following = records[1:] if head.seq else records
-    if head.seq and (not records or (records[0].seq, records[0].hash) != (head.seq, head.hash)):
+    following = records[min(head.seq, 1) :]  # the one that was kept apart
+    if head.seq and [(one.seq, one.hash) for one in records[:1]] != [(head.seq, head.hash)]:
         yield (
             f"record {head.seq} is not the one whose hash {head.hash[:16]} was kept when it was "
             f"written; {RESTORE}"

@@ -217,25 +217,27 @@ def _versions(client: MlflowClient) -> Iterator[dict[str, Any]]:
             return
 
 
+def _number(text: str | None) -> float | None:
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return None
+
+
+def _under(prefix: str, metrics: Mapping[str, float]) -> dict[str, float]:
+    """The finite metrics whose names begin with ``prefix``, without it."""
+    return {
+        name.removeprefix(prefix): value
+        for name, value in metrics.items()
+        if name.startswith(prefix) and isfinite(value)
+    }
+
+
 def facts_of(run: Run) -> dict[str, Any]:
     """A training as a line of the file, from what MLflow holds of it."""
     params, tags, metrics = run.data.params, run.data.tags, run.data.metrics
     own = {k.removeprefix("algorithm."): v for k, v in params.items() if k.startswith("algorithm.")}
     reasons = tags.get("dpflows.reasons", "none")
-
-    def number(text: str | None) -> float | None:
-        try:
-            return None if text is None else float(text)
-        except ValueError:
-            return None
-
-    def under(prefix: str) -> dict[str, float]:
-        return {
-            k.removeprefix(prefix): v
-            for k, v in metrics.items()
-            if k.startswith(prefix) and isfinite(v)
-        }
-
     started = datetime.fromtimestamp((run.info.end_time or run.info.start_time) / 1000, UTC)
     return {
         "run_id": run.info.run_id,
@@ -249,14 +251,14 @@ def facts_of(run: Run) -> dict[str, Any]:
         },
         "unit": params.get("privacy.unit"),
         "adjacency": params.get("privacy.adjacency"),
-        "epsilon_asked": number(params.get("privacy.epsilon")),
-        "epsilon_spent": metrics.get("spent.epsilon", number(params.get("privacy.epsilon"))),
-        "delta": number(params.get("privacy.delta")),
+        "epsilon_asked": _number(params.get("privacy.epsilon")),
+        "epsilon_spent": metrics.get("spent.epsilon", _number(params.get("privacy.epsilon"))),
+        "delta": _number(params.get("privacy.delta")),
         "accountant": params.get("privacy.accountant"),
-        "public_n": number(params.get("data.n")),
-        "dimension": number(params.get("data.dimension")),
-        "internal": under("internal."),
-        "released": under("released."),
+        "public_n": _number(params.get("data.n")),
+        "dimension": _number(params.get("data.dimension")),
+        "internal": _under("internal.", metrics),
+        "released": _under("released.", metrics),
         "releasable": tags.get("dpflows.releasable") == "yes",
         "reasons": [] if reasons == "none" else reasons.split("; "),
         "ledger_entry": tags.get("dpflows.ledger_entry", ""),

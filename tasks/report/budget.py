@@ -6,6 +6,7 @@ and no internal number stands here.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
@@ -101,11 +102,10 @@ def alarms(report: Mapping[str, Any], charged: Sequence[Mapping[str, Any]]) -> l
     if low:
         shown = ", ".join(low[:5]) + (f" and {len(low) - 5} more" if len(low) > 5 else "")
         found.append(f"less than {LOW:.0%} of the budget is left in {shown}.")
-    lost = sum(one["state"] == "forfeited" for one in charged)
-    if lost:
+    states = Counter(one["state"] for one in charged)
+    if lost := states["forfeited"]:
         found.append(f"{lost} charged {'run' if lost == 1 else 'runs'} gave no result.")
-    still = sum(one["state"] == "reserved" for one in charged)
-    if still:
+    if still := states["reserved"]:
         found.append(
             f"{still} {'entry is' if still == 1 else 'entries are'} open: training, or died."
         )

@@ -68,20 +68,26 @@ def _read_levels(values: dict[str, Any], folder: Path) -> None:
     columns = values.get("columns")
     for name, column in columns.items() if isinstance(columns, dict) else ():
         place = column.get("levels_file") if isinstance(column, dict) else None
-        if not isinstance(place, str) or column.get("levels"):
-            continue
-        roots = [folder, Path(), Path(os.environ.get("DPFLOWS_DATA", ""))]
-        file = next((root / place for root in roots if (root / place).is_file()), None)
-        if file is None:
-            raise InputError(
-                f"Expected the file of levels of column {name!r} at levels_file={place!r}, which "
-                "does not exist; correct the path, or name the folder that holds it in "
-                "DPFLOWS_DATA."
-            )
-        lines = csv.reader(read_text(file).removeprefix("\ufeff").splitlines())
-        levels = [row[0].strip() for row in lines if row and row[0].strip()]
-        headers = (str(name).casefold(), "code", "codes", "level", "levels")
-        column["levels"] = levels[1:] if levels and levels[0].casefold() in headers else levels
+        if isinstance(place, str) and not column.get("levels"):
+            column["levels"] = _levels_in(_file_of_levels(name, place, folder), name)
+
+
+def _file_of_levels(name: object, place: str, folder: Path) -> Path:
+    roots = [folder, Path(), Path(os.environ.get("DPFLOWS_DATA", ""))]
+    for root in roots:
+        if (root / place).is_file():
+            return root / place
+    raise InputError(
+        f"Expected the file of levels of column {name!r} at levels_file={place!r}, which does not "
+        "exist; correct the path, or name the folder that holds it in DPFLOWS_DATA."
+    )
+
+
+def _levels_in(file: Path, name: object) -> list[str]:
+    lines = csv.reader(read_text(file).removeprefix("\ufeff").splitlines())
+    levels = [row[0].strip() for row in lines if row and row[0].strip()]
+    headers = (str(name).casefold(), "code", "codes", "level", "levels")
+    return levels[1:] if levels and levels[0].casefold() in headers else levels
 
 
 # Places of a schema whose values are texts of the file; ``*`` is any key, a list's items stand for
@@ -107,26 +113,37 @@ def keep_texts(node: yaml.Node, place: tuple[str, ...] = ()) -> None:
     YAML alone reads 01, 1.10, 1e3, 1_000, +1 and true as other values; cells are texts. A level of
     text as the fill of a column is one too.
     """
+    match node:
+        case yaml.MappingNode():
+            for key, value in node.value:
+                if place == ("columns",):
+                    _make_text(key)
+                if key.value == "fill" and _is_column_of_levels(node, place):
+                    _make_text(value, but=NULL)
+                keep_texts(value, (*place, str(key.value)))
+        case yaml.SequenceNode():
+            for item in node.value:
+                if _holds_text(place):
+                    _make_text(item)
+                keep_texts(item, place)
+        case _ if _holds_text(place):
+            _make_text(node, but=NULL)
+
+
+def _holds_text(place: tuple[str, ...]) -> bool:
     known = place[:1] + ("*",) * (place[:1] == ("columns",) and len(place) > 1) + place[2:]
-    text = place in TEXTS or known in TEXTS
-    if isinstance(node, yaml.MappingNode):
-        levels = place[:1] == ("columns",) and len(place) == 2 and _of_levels(node)
-        for key, value in node.value:
-            if place == ("columns",) and isinstance(key, yaml.ScalarNode):
-                key.tag = STRING
-            if levels and key.value == "fill" and isinstance(value, yaml.ScalarNode):
-                value.tag = value.tag if value.tag == NULL else STRING
-            keep_texts(value, (*place, str(key.value)))
-    elif isinstance(node, yaml.SequenceNode):
-        for item in node.value:
-            if text and isinstance(item, yaml.ScalarNode):
-                item.tag = STRING
-            keep_texts(item, place)
-    elif text and isinstance(node, yaml.ScalarNode) and node.tag != NULL:
+    return place in TEXTS or known in TEXTS
+
+
+def _make_text(node: yaml.Node, but: str = "") -> None:
+    """Let a scalar be read as text, unless it is a ``but`` (``NULL``)."""
+    if isinstance(node, yaml.ScalarNode) and node.tag != but:
         node.tag = STRING
 
 
-def _of_levels(node: yaml.MappingNode) -> bool:
+def _is_column_of_levels(node: yaml.MappingNode, place: tuple[str, ...]) -> bool:
+    if place[:1] != ("columns",) or len(place) != 2:
+        return False
     kinds = [value.value for key, value in node.value if key.value == "kind"]
     return bool(kinds) and kinds[0] in ("categorical", "ordinal")
 

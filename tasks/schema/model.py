@@ -114,16 +114,13 @@ class Schema(Strict):
         return self
 
     @model_validator(mode="after")
-    def _whole(self) -> Schema:
+    def _columns_fit(self) -> Schema:
         if bool(self.columns) == bool(self.features):
             raise ValueError(
                 "declare columns (a table) or features (a file of numbers), one of them"
             )
-        if (
-            self.columns
-            and self.label.column in self.columns
-            and self.columns[self.label.column].feature
-        ):
+        declared = self.columns.get(self.label.column)
+        if declared is not None and declared.feature:
             raise ValueError(
                 f"the label {self.label.column!r} is also declared as a feature; leave it out of "
                 "columns"
@@ -135,6 +132,10 @@ class Schema(Strict):
                 "block needs declared columns: a file of numbers has no column "
                 f"{self.block.column!r}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _rows_fit(self) -> Schema:
         if self.unit == "user" and not any(c.kind == "user" for c in self.columns.values()):
             raise ValueError("unit: user needs a column of kind user")
         if self.source.rows_by_user and self.unit != "user":
@@ -148,6 +149,10 @@ class Schema(Strict):
                 f"split.kind {self.split.kind} needs public.n and public.public: true; private "
                 "rows need hash or file"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _bounds_fit(self) -> Schema:
         if self.bounds == "declared":
             self.declared_columns()
         for name in self.undeclared_columns:

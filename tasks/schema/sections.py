@@ -153,6 +153,8 @@ class LabelSpec(Strict):
     def _complete(self) -> LabelSpec:
         if self.weights is not None and self.kind != "binary":
             raise ValueError(f"weights are for a binary label, got kind={self.kind}")
+        if self.kind == "classes" and len(self.levels) < 2:
+            raise ValueError("a classes label needs at least two levels")
         if (
             self.kind == "binary"
             and self.positive_from is None
@@ -161,6 +163,10 @@ class LabelSpec(Strict):
             raise ValueError(
                 "a binary label needs both positive and negative texts, or positive_from"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _bounded(self) -> LabelSpec:
         if self.kind in ("regression", "relevance") and (
             self.low is None or self.high is None or self.low >= self.high
         ):
@@ -169,8 +175,6 @@ class LabelSpec(Strict):
             )
         if self.kind == "regression" and self.scaled_to[0] >= self.scaled_to[1]:
             raise ValueError(f"scaled_to must rise, got scaled_to={list(self.scaled_to)}")
-        if self.kind == "classes" and len(self.levels) < 2:
-            raise ValueError("a classes label needs at least two levels")
         return self
 
     @property

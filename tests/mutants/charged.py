@@ -74,14 +74,14 @@ MUTANTS = [
     ),
     Mutant(
         "tasks/ledger/facts.py",
-        "block_format=block.format if block and dated else None",
-        "block_format=None",
+        '"block_format": block.format if dated else None',
+        '"block_format": None',
         FACTS,
     ),
     Mutant(
         "tasks/ledger/facts.py",
-        "            missing=tuple(sorted(marks)),",
-        "            missing=(),",
+        "{mark for name in named for mark in _marks(schema, name)}",
+        "set()",
         FACTS,
     ),
     Mutant(

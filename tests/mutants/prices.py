@@ -52,7 +52,10 @@ MUTANTS = [
     Mutant(LIMITS, "self.delta * (1.0 - GRID_SHARE) if", "self.delta if", PLD),
     Mutant(EVENTS, "self.rules > 1 and any(on_grid", "any(on_grid", PLD),
     Mutant(
-        "dpcore/accounting/calibrate.py", "if len(targets) < len(limits):", "if not targets:", PLD
+        "dpcore/accounting/calibrate.py",
+        "if len(targets) == len(limits) else",
+        "if targets else",
+        PLD,
     ),
     Mutant(
         "dpcore/descent/gradient.py",
@@ -78,8 +81,8 @@ MUTANTS = [
     Mutant(FILTER, "-2.0 * float(ndtri_exp", "-1.9 * float(ndtri_exp", MU),
     Mutant(
         "tasks/ledger/ledger.py",
-        "chain.find_dataset(connection, dataset)  # not what was remembered of it",
-        "self._find(connection, dataset)",
+        "elif found.to_body() != target.to_body():",
+        "elif False:  # what was remembered is believed",
         MU,
     ),
     Mutant(

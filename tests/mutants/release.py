@@ -43,8 +43,7 @@ MUTANTS = [
         PLANNED,
     ),
     Mutant("flows/commands/predict.py", "    if not report.ok:", "    if False:", SERVING),
-    Mutant("tasks/ledger/reader.py", 'if schema.DRAWN in kinds or "committed" in '
-                                     'kinds:', "if False:", RECOVER),
-    Mutant("tasks/ledger/reader.py", 'if OF not in body["hashes"] and', "if False and", RECOVER),
+    Mutant("tasks/ledger/reader.py", 'if not {schema.DRAWN, "committed"}.isdisjoint(kinds):', "if False:", RECOVER),
+    Mutant("tasks/ledger/reader.py", 'if about is not None or body["releases"] == 1:', "if about is not None:", RECOVER),
     Mutant("tasks/ledger/verify.py", "head.strip().lower()", "head", "tests/tasks/ledger/test_commands.py"),
 ]  # fmt: skip

@@ -20,7 +20,7 @@ MUTANTS = [
     Mutant(f"{R}/sql.py", "url._replace(password=None)", "url", f"{P}/test_sql.py"),
     Mutant(
         "tasks/schema/__init__.py",
-        "item.tag = STRING",
+        "_make_text(item)",
         "pass",
         "tests/tasks/schema/test_schema.py",
     ),
