@@ -101,6 +101,17 @@ def write_anything(stream: Any) -> None:
         stream.reconfigure(errors="backslashreplace")
 
 
+def refused(error: DPFlowsError, as_json: bool) -> int:
+    """Say why nothing was done; the exit code."""
+    complain(str(error))
+    # A failed verification is an answer, which the command has printed.
+    if as_json and not isinstance(error, VerificationFailed):
+        typer.echo(
+            json.dumps({"schema_version": 1, "error": str(error), "exit_code": error.exit_code})
+        )
+    return error.exit_code
+
+
 def run(arguments: list[str]) -> int:
     """Run a command and return its exit code; errors are one line on standard error."""
     chosen = next((argument for argument in arguments if not argument.startswith("-")), None)
@@ -110,13 +121,7 @@ def run(arguments: list[str]) -> int:
         # Typer turns Ctrl-C into this code without a word.
         return interrupted() if code == INTERRUPTED else code
     except DPFlowsError as error:
-        complain(str(error))
-        # A failed verification is an answer, which the command has printed.
-        if "--json" in arguments and not isinstance(error, VerificationFailed):
-            typer.echo(
-                json.dumps({"schema_version": 1, "error": str(error), "exit_code": error.exit_code})
-            )
-        return error.exit_code
+        return refused(error, "--json" in arguments)
     except (KeyboardInterrupt, Terminated):
         return interrupted()
     except BrokenPipeError:

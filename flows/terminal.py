@@ -149,16 +149,7 @@ def shown_run(run: Mapping[str, Any]) -> Table:
 
 
 def _run_rows(run: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Names and texts of the table; numbers under ``internal`` that were released too stand there
-    once.
-    """
-    twice = {key for key, value in run["released"].items() if run["internal"].get(key) == value}
-    numbers = {
-        f"{metric_title(key)} ({kind})": value
-        for kind in ("released", "internal")
-        for key, value in run[kind].items()
-        if isinstance(value, int | float) and not (kind == "internal" and key in twice)
-    }
+    """Names and texts of the table."""
     rows = [
         ("when (UTC)", str(run["at"])[:16].replace("T", " ")),
         ("data set", str(run["data"])),
@@ -174,7 +165,7 @@ def _run_rows(run: Mapping[str, Any]) -> list[tuple[str, str]]:
             f"{run['epsilon_spent']:.6g} at delta {run['delta']:g} (accountant "
             f"{run['accountant']})",
         ),
-        *((name, number(value)) for name, value in numbers.items()),
+        *((name, number(value)) for name, value in _run_numbers(run).items()),
         (
             "may be released",
             "yes, where audit and policy agree"
@@ -185,14 +176,23 @@ def _run_rows(run: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("model", str(run.get("model") or "")),
     ]
     for one in run["releases"]:
-        rows.append(
-            (
-                "released as",
-                f"{one['name']}@{one['version']}, approved by {one['approved_by']}, "
-                f"{str(one['at'])[:16]}",
-            )
-        )
+        version, at = f"{one['name']}@{one['version']}", str(one["at"])[:16]
+        rows.append(("released as", f"{version}, approved by {one['approved_by']}, {at}"))
     return [*rows, ("look", f"dpflows ui --report {run['run_id']}")]
+
+
+def _run_numbers(run: Mapping[str, Any]) -> dict[str, float]:
+    """Metrics by their names in words; those under ``internal`` that were released too stand there
+    once.
+    """
+    twice = {key for key, value in run["released"].items() if run["internal"].get(key) == value}
+    own = {key: value for key, value in run["internal"].items() if key not in twice}
+    return {
+        f"{metric_title(key)} ({kind})": value
+        for kind, metrics in (("released", run["released"]), ("internal", own))
+        for key, value in metrics.items()
+        if isinstance(value, int | float)
+    }
 
 
 def promise_and_charge(numbers: Mapping[str, Any]) -> str:

@@ -156,12 +156,17 @@ def page_of(one: dict[str, Any]) -> Iterator[Table | Text]:
         )
     facts.add_row("example", one["example"])
     yield facts
+    yield parameters_of(one)
+
+
+def parameters_of(one: dict[str, Any]) -> Table:
+    """The parameters of one algorithm with default and type."""
     table = Table(title="Parameters (algorithm.NAME)", title_justify="left")
     for heading in ("parameter", "default", "type"):
         table.add_column(heading, overflow="fold")
     for name, (default, kind) in one["parameters"].items():
         table.add_row(name, "by public facts" if default is None else str(default), kind)
-    yield table
+    return table
 
 
 def _models() -> dict[str, Callable[[], type[BaseModel]]]:

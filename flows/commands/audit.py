@@ -45,38 +45,53 @@ def audit_run(
     ``replan``: also plan a run of this project again, which needs the libraries of a training.
     """
     path = Path(run)
-    if path.suffix == ".json" and path.is_file():
-        subject = from_record(path)
+    of_file = path.suffix == ".json" or os.sep in run
+    if of_file:
+        subject = recorded(run)
         report = audit(subject)
-    elif path.suffix == ".json" or os.sep in run:
-        wrong = "which is no file with JSON" if path.exists() else "which is missing"
-        raise InputError(
-            f"Expected a run id, or a run record in a JSON file, got {run!r}, {wrong}; correct the "
-            "path."
-        )
-    elif (found := quick(run)) is not None:
-        database, stored = found
-        subject = with_ledger(stored, ledger)
-        report = audit(subject, planned_again(subject, ledger) if replan else [])
-        database.set_tag(run, AUDIT, verdict(report))
     else:
-        client = open_store()
-        known = run
-        more: list[Finding] = []
-        if not re.fullmatch(RUN_ID, run) and is_name(client, run):
-            known, subject, more = registered(client, run, ledger, any_signer)
-        else:
-            subject = read(client, known, ledger)
-        report = audit(subject, [*more, *(planned_again(subject, ledger) if replan else [])])
-        mark(client, known, report)
+        subject, report = stored(run, ledger, any_signer, replan)
     measured = measure(subject) if empirical else None
-    if measured is not None and "skipped" not in measured and path.suffix != ".json":
+    if measured is not None and "skipped" not in measured and not of_file:
         keep(report.run_id, measured)
     show(report, measured, as_json)
     if report.blocked:
         raise VerificationFailed(
             f"Run {report.run_id} must not be released: {', '.join(sorted(report.codes))}."
         )
+
+
+def recorded(run: str) -> Subject:
+    """A run record in a JSON file."""
+    path = Path(run)
+    if path.suffix == ".json" and path.is_file():
+        return from_record(path)
+    wrong = "which is no file with JSON" if path.exists() else "which is missing"
+    raise InputError(
+        f"Expected a run id, or a run record in a JSON file, got {run!r}, {wrong}; correct the "
+        "path."
+    )
+
+
+def stored(run: str, ledger: str | None, any_signer: bool, replan: bool) -> tuple[Subject, Audit]:
+    """A run of the store, or the one behind a registered model, with its audit, which is noted at
+    the run.
+    """
+    if (found := quick(run)) is not None:
+        database, plain = found
+        subject = with_ledger(plain, ledger)
+        report = audit(subject, planned_again(subject, ledger) if replan else [])
+        database.set_tag(run, AUDIT, verdict(report))
+        return subject, report
+    client = open_store()
+    known, more = run, list[Finding]()
+    if not re.fullmatch(RUN_ID, run) and is_name(client, run):
+        known, subject, more = registered(client, run, ledger, any_signer)
+    else:
+        subject = read(client, known, ledger)
+    report = audit(subject, [*more, *(planned_again(subject, ledger) if replan else [])])
+    mark(client, known, report)
+    return subject, report
 
 
 def quick(run: str) -> tuple[Database, Subject] | None:

@@ -112,22 +112,28 @@ def summary_table(summary: Mapping[str, Any], width: int | None = None) -> Table
     return table
 
 
+def _caption(summary: Mapping[str, Any]) -> str:
+    cells = summary["cells"]
+    spread = ["mean ± standard deviation over cells"]
+    done = (
+        f"{cells['done']} cells done, {cells['failed']} failed, {cells['kept']} kept from before; "
+        f"{summary['seconds']['flow']:.1f} s; run {summary['run_id']}; look: dpflows ui"
+    )
+    failures = (
+        f"failed {one['cells']}x: {one['data']} {one['label']}: {one['error']}"
+        for one in summary["failures"]
+    )
+    return "\n".join([*spread * any(row["sd"] for row in summary["means"]), done, *failures])
+
+
 def _means_table(summary: Mapping[str, Any], names: Sequence[str]) -> Table:
     """The table with these metrics. Names may be folded, numbers stay whole."""
-    rows, cells = summary["means"], summary["cells"]
-    caption = [
-        f"{cells['done']} cells done, {cells['failed']} failed, {cells['kept']} kept from before; "
-        f"{summary['seconds']['flow']:.1f} s; run {summary['run_id']}; look: dpflows ui",
-        *(
-            f"failed {one['cells']}x: {one['data']} {one['label']}: {one['error']}"
-            for one in summary["failures"]
-        ),
-    ]
-    if any(row["sd"] for row in rows):
-        caption.insert(0, "mean ± standard deviation over cells")
-    title = f"Comparison: {summary['protocol']}"
+    rows = summary["means"]
     table = Table(
-        title=title, caption="\n".join(caption), title_justify="left", caption_justify="left"
+        title=f"Comparison: {summary['protocol']}",
+        caption=_caption(summary),
+        title_justify="left",
+        caption_justify="left",
     )
     given = any(row["noise_multiplier"] is not None for row in rows)
     table.add_column("line", overflow="fold", min_width=12)

@@ -5,6 +5,7 @@ people in the data.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -123,24 +124,18 @@ def init(
         blocks = Blocks(
             by or "one", column, count, None, one_block_per_person, user_column, rows_per_user
         )
-    elif by or column or count or user_column:
-        raise InputError(
-            f"Expected the division of {name!r} from its data schema alone, got --by, --column, "
-            "--count or --user-column; write it into the schema."
-        )
     else:
+        if any((by, column, count, user_column)):
+            raise InputError(
+                f"Expected the division of {name!r} from its data schema alone, got --by, "
+                "--column, --count or --user-column; write it into the schema."
+            )
         blocks = Blocks.of(schema, one_block_per_person, rows_per_user)
     check_delta(name, schema, delta, confirm_delta)
     known = schema.name if schema else name
     chosen = unit or (unit_under(schema.unit, adjacency) if schema else "record")
-    if suited_to is None and runs is not None:
-        raise InputError(f"Expected --for CONFIG with --runs, got --runs {runs} alone; name a run.")
+    check_counting(suited_to, runs, order, filter)
     if suited_to is not None:
-        if order is not None or filter != "rdp":
-            raise InputError(
-                "Expected --for CONFIG to choose the counting, got --order or --filter beside it; "
-                "leave one of them out."
-            )
         asked = Dataset(
             known, epsilon, delta, Adjacency(adjacency), chosen, conversion, None, None, blocks
         )
@@ -161,6 +156,19 @@ def init(
             promise(dataset) | {"ledger": opened.store.shown, "head": opened.head()},
             as_json,
             "Budget opened",
+        )
+
+
+def check_counting(
+    suited_to: str | None, runs: int | None, order: float | None, filter: str
+) -> None:
+    """Raise ``InputError`` for options of counting that do not go together."""
+    if suited_to is None and runs is not None:
+        raise InputError(f"Expected --for CONFIG with --runs, got --runs {runs} alone; name a run.")
+    if suited_to is not None and (order is not None or filter != "rdp"):
+        raise InputError(
+            "Expected --for CONFIG to choose the counting, got --order or --filter beside it; "
+            "leave one of them out."
         )
 
 
@@ -340,11 +348,7 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Compute hashes, prices, totals and states again; exit code 4 where anything does not fit."""
-    from tasks.ledger.summary import verify_lines
-
-    if head is not None and (
-        len(head.strip()) < 12 or set(head.strip().lower()) - set("0123456789abcdef")
-    ):
+    if head is not None and not re.fullmatch("[0-9a-f]{12,}", head.strip().lower()):
         raise InputError(
             f"Expected at least 12 hex digits of a hash, got --head {head}; copy it from the "
             "statement."
@@ -354,13 +358,7 @@ def verify(
             f"Expected --keep with a database, got --file {file}: an export has no head file; "
             "leave it out."
         )
-    if file is not None:
-        with _text(file) as lines:
-            report, where = verify_lines(lines, head), str(file)
-    else:
-        with _open(None, ledger) as opened:
-            report = opened.keep_head(head) if keep else opened.verification(head)
-            where = opened.store.shown
+    report, where = _verified(file, head, keep, ledger)
     values = {name: value for name, value in _plain(report).items() if value is not None}
     _answer(
         values | {"ledger": where},
@@ -372,6 +370,20 @@ def verify(
             f"Expected an intact ledger, got {report.problem_count} problems in {where}: "
             f"{'; '.join(report.problems[:3])}; restore a copy that holds your last head."
         )
+
+
+def _verified(
+    file: Path | None, head: str | None, keep: bool, ledger: str | None
+) -> tuple[Verification, str]:
+    """What was found in an export, or in a database; and where that is."""
+    from tasks.ledger.summary import verify_lines
+
+    if file is not None:
+        with _text(file) as lines:
+            return verify_lines(lines, head), str(file)
+    with _open(None, ledger) as opened:
+        report = opened.keep_head(head) if keep else opened.verification(head)
+        return report, opened.store.shown
 
 
 @app.command()

@@ -46,23 +46,7 @@ def profile_file(
         raise InputError(f"Expected a table at {path}, got no file; correct the path.")
     spent = None
     if private is None:
-        if charge is not None:
-            raise InputError(
-                f"Expected --private with --charge {charge}: a draft that reads rows has no price."
-            )
-        draft = draft_schema(path, label, name)
-        owners = budgets_of(path)
-        if len(owners) == 1:
-            state_facts(draft.values, dataset_of(owners[0]), draft.notes)
-            checked(draft)
-        elif owners:
-            draft.notes.append(
-                f"rows of {' and '.join(owners)}: what their budgets fixed is not in this draft"
-            )
-        told = (
-            "This draft read private rows: review every bound and level before it is used or shown "
-            "to anybody."
-        )
+        draft, told = unpriced(path, label, name, charge)
     elif label is None:
         raise InputError(
             "Expected --label with --private: guessing it would read the rows; name the column."
@@ -76,6 +60,29 @@ def profile_file(
         print(json.dumps(as_record(draft, spent, output), ensure_ascii=False))  # noqa: T201
     elif output is None:
         print(draft.text, end="")  # noqa: T201
+
+
+def unpriced(
+    path: Path, label: str | None, name: str | None, charge: str | None
+) -> tuple[Draft, str]:
+    """The draft that reads the rows themselves, and what to say about it."""
+    if charge is not None:
+        raise InputError(
+            f"Expected --private with --charge {charge}: a draft that reads rows has no price."
+        )
+    draft = draft_schema(path, label, name)
+    owners = budgets_of(path)
+    if len(owners) == 1:
+        state_facts(draft.values, dataset_of(owners[0]), draft.notes)
+        checked(draft)
+    elif owners:
+        draft.notes.append(
+            f"rows of {' and '.join(owners)}: what their budgets fixed is not in this draft"
+        )
+    return draft, (
+        "This draft read private rows: review every bound and level before it is used or shown to "
+        "anybody."
+    )
 
 
 def write_private(path: Path, text: str) -> None:
@@ -154,27 +161,31 @@ def copy_configs(folder: Path, force: bool = False) -> list[Path]:
     if folder.exists() and not folder.is_dir():
         raise InputError(f"Expected a folder for init, got the file {folder}; name another folder.")
     sources = {folder / "conf" / name: source.read_bytes() for name, source in config_files(CONF)}
-    missing = {path: text for path, text in sources.items() if not path.exists()}
-    edited = {
-        path: text
-        for path, text in sources.items()
-        if path not in missing and path.read_bytes() != text
-    }
+    missing: dict[Path, bytes] = {}
+    edited: dict[Path, bytes] = {}
+    for path, text in sources.items():
+        if not path.exists():
+            missing[path] = text
+        elif path.read_bytes() != text:
+            edited[path] = text
     if edited and not force:
         raise InputError(
             f"Expected no edited configuration in the folder, got {next(iter(edited))}, which "
             "differs from the package's; use another folder, or --force to overwrite it."
         )
     for path, text in (missing | edited).items():
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(text)
-        except OSError as error:
-            raise InputError(
-                f"Expected a folder that can be written, got {path}: {error.strerror}; name "
-                "another."
-            ) from error
+        write_config(path, text)
     return list(missing | edited)
+
+
+def write_config(path: Path, text: bytes) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text)
+    except OSError as error:
+        raise InputError(
+            f"Expected a folder that can be written, got {path}: {error.strerror}; name another."
+        ) from error
 
 
 def init_words(folder: Path, written: int) -> str:

@@ -99,22 +99,7 @@ def release_run(
     """Release a run and print where it is; raises ``VerificationFailed`` where gate or policy say
     no.
     """
-    if not approved_by.strip():
-        raise InputError(
-            "Expected a name for --approved-by, got none; a release needs somebody who decides."
-        )
-    texts = {"--approved-by": approved_by.strip(), "--note": note, "--licence": licence}
-    for option, text in texts.items():
-        if not (text.isprintable() or not text):
-            raise InputError(
-                f"Expected one line of printable text for {option}, got {text!r}; it stands in the "
-                "model card."
-            )
-    if not NAME.fullmatch(to):
-        raise InputError(
-            "Expected 1 to 100 letters a-z, digits, blanks, '.', '_' or '-' for --to, with a "
-            f"letter or digit at both ends, got {to!r}: other letters look like these."
-        )
+    check_words(approved_by.strip(), note, licence, to)
     asked = Asked(
         run,
         to,
@@ -143,6 +128,28 @@ def release_run(
         print_whole(Console(), _table(answer))
 
 
+def check_words(approved_by: str, note: str, licence: str, to: str) -> None:
+    """Raise ``InputError`` for words that cannot stand in a model card, or for the name of a
+    model.
+    """
+    if not approved_by:
+        raise InputError(
+            "Expected a name for --approved-by, got none; a release needs somebody who decides."
+        )
+    texts = {"--approved-by": approved_by, "--note": note, "--licence": licence}
+    for option, text in texts.items():
+        if not (text.isprintable() or not text):
+            raise InputError(
+                f"Expected one line of printable text for {option}, got {text!r}; it stands in the "
+                "model card."
+            )
+    if not NAME.fullmatch(to):
+        raise InputError(
+            "Expected 1 to 100 letters a-z, digits, blanks, '.', '_' or '-' for --to, with a "
+            f"letter or digit at both ends, got {to!r}: other letters look like these."
+        )
+
+
 def _table(answer: dict[str, Any]) -> Table:
     table = Table(title="Release", show_header=False, title_justify="left")
     rows = [
@@ -169,18 +176,8 @@ def release(client: MlflowClient, asked: Asked, secret: Any) -> dict[str, Any]:
     _require_own_name(client, asked.name)
     trusted = (own_fingerprint(secret), *trusted_keys(asked.policy.trusted_keys))
     pointer, champion = front.in_front(client, asked.folder, asked.name, trusted)
-    subject = read(client, asked.run, asked.ledger)
-    report = audit(subject, planned_again(subject, asked.ledger))
-    mark(client, asked.run, report)
-    if report.blocked:
-        raise VerificationFailed(
-            f"Run {asked.run} must not be released: {', '.join(sorted(report.codes))}; see the "
-            "audit."
-        )
-    shown: dict[str, Any] = {"notes": [finding.line() for finding in report.findings]}
-    statement = subject.statement
-    assert statement is not None
-    shown["data"] = statement.data.name
+    subject, statement, notes = audited(client, asked)
+    shown = {"notes": notes, "data": statement.data.name}
     with Ledger(asked.ledger or ledger_of(subject)) as ledger:
         require_head(ledger, asked.head)
         if champion is not None and champion.dataset == statement.ledger.dataset:
@@ -237,6 +234,22 @@ def release(client: MlflowClient, asked: Asked, secret: Any) -> dict[str, Any]:
         asked, version, price.epsilon, price.delta, previous, folder, own_fingerprint(secret), True
     )
     return answer | shown
+
+
+def audited(client: MlflowClient, asked: Asked) -> tuple[Subject, Statement, list[str]]:
+    """The run that is asked for, its statement, and what its audit has to say; raises
+    ``VerificationFailed`` where the audit blocks it.
+    """
+    subject = read(client, asked.run, asked.ledger)
+    report = audit(subject, planned_again(subject, asked.ledger))
+    mark(client, asked.run, report)
+    if report.blocked:
+        raise VerificationFailed(
+            f"Run {asked.run} must not be released: {', '.join(sorted(report.codes))}; see the "
+            "audit."
+        )
+    assert subject.statement is not None
+    return subject, subject.statement, [finding.line() for finding in report.findings]
 
 
 def version_words(statement: Statement, price: Price, asked: Asked) -> str:
@@ -329,6 +342,16 @@ def _answer(
     }
 
 
+def _difference(done: Released, asked: Asked, subject: Subject) -> str:
+    """How the bundle of a release differs from the run that it should hold; empty where it does
+    not.
+    """
+    if done.manifest.run_id != asked.run:
+        return f"of run {done.manifest.run_id}"
+    other = done.differs(subject)
+    return f"with another {other}" if other else ""
+
+
 def _already(
     client: MlflowClient,
     asked: Asked,
@@ -346,10 +369,7 @@ def _already(
     answer holds the price of everything up to now beside it.
     """
     manifest = done.manifest
-    if manifest.run_id != asked.run or (other := done.differs(subject)):
-        what = (
-            f"of run {manifest.run_id}" if manifest.run_id != asked.run else f"with another {other}"
-        )
+    if what := _difference(done, asked, subject):
         raise VerificationFailed(
             f"Expected {asked.name}@{done.version} to be the release of run {asked.run} as it is "
             f"now, got a bundle {what}; restore what was changed."
