@@ -1,10 +1,12 @@
 """Empirical lower bounds on epsilon: attacks on worst-case neighbours, and canaries in one run."""
 
-from dpcore.audit.attack import Measured, audit, lower_bounds
+from dpcore.audit.attack import audit
 from dpcore.audit.bounds import (
+    Measured,
     clopper_pearson_epsilon,
     curve_p_value,
     gaussian_tradeoff_epsilon,
+    lower_bounds,
     one_run_epsilon,
     one_run_gaussian_epsilon,
     promise_of,

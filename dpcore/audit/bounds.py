@@ -1,5 +1,7 @@
 """Lower confidence bounds on epsilon from how well an attack tells two neighbours apart.
 
+From outputs of many fits on both: a test is chosen on one half of them, and measured on the other.
+
 What right guesses about many coins of one run say against a whole trade-off curve, not one
 (epsilon, delta).
 
@@ -20,8 +22,9 @@ privacy in one run", Theorem 8 and Algorithm 3, which starts and goes like this.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from math import exp, log
+from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
@@ -215,3 +218,155 @@ def promise_of(target: Target, events: Events) -> Least:
     """
     points = [replace(target.plain(), delta=float(delta)) for delta in DELTAS]
     return promised_curve(np.array([point.spent(events) for point in points]), DELTAS)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Lower bounds on epsilon at ``delta``, each with chance ``confidence`` of being below the
+    truth.
+
+    ``gaussian_tradeoff`` is for mechanisms with Gaussian outputs alone. ``statistic`` and its
+    threshold were chosen on the first half of the fits; the bounds come from the second.
+    """
+
+    claimed: float
+    delta: float
+    clopper_pearson: float
+    gaussian_tradeoff: float
+    statistic: str
+    fits: int
+    confidence: float
+    seconds: float = 0.0
+
+    @property
+    def exceeds(self) -> bool:
+        """Whether a bound that holds for any mechanism is above the claim: the claim is then
+        false.
+        """
+        return self.clopper_pearson > self.claimed
+
+    @property
+    def exceeds_gaussian(self) -> bool:
+        """Whether the bound for Gaussian outputs is above the claim."""
+        return self.gaussian_tradeoff > self.claimed
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def lower_bounds(
+    first: Array, second: Array, claimed: float, delta: float, confidence: float = 0.95
+) -> Measured:
+    """Bounds from outputs on two neighbours, each of shape (fits, d): choose on one half, measure
+    on the other.
+    """
+    first, second = np.atleast_2d(first.T).T, np.atleast_2d(second.T).T
+    half = len(first) // 2
+    chosen = max(
+        _statistics(first[:half], second[:half]),
+        key=lambda one: _power(one[1], first, second, half),
+    )
+    name, score = chosen
+    a, b = score(first), score(second)
+    chosen_on, measured_on = (a[:half], b[:half]), (a[half:], b[half:])
+    events = _events(*chosen_on)
+    any_event = max(
+        events, key=lambda one: _at(clopper_pearson_epsilon, one, *chosen_on, delta, confidence)
+    )
+    normal_event = max(events, key=_expected(*chosen_on, delta, confidence))
+    bounds = {
+        "clopper_pearson": _at(clopper_pearson_epsilon, any_event, *measured_on, delta, confidence),
+        "gaussian_tradeoff": _at(
+            gaussian_tradeoff_epsilon, normal_event, *measured_on, delta, confidence
+        ),
+    }
+    return Measured(
+        claimed,
+        delta,
+        bounds["clopper_pearson"],
+        bounds["gaussian_tradeoff"],
+        name,
+        len(first),
+        confidence,
+    )
+
+
+Statistic = tuple[str, Callable[[Array], Array]]
+
+
+def _statistics(first: Array, second: Array) -> list[Statistic]:
+    """Scores of an output: along the difference of the means (plain, and scaled by the covariance),
+    and its length.
+    """
+    gap = second.mean(axis=0) - first.mean(axis=0)
+    spread = np.atleast_2d(
+        np.cov(np.concatenate([first - first.mean(axis=0), second - second.mean(axis=0)]).T)
+    )
+    ridge = max(float(np.trace(spread)), 1e-300) * 1e-9 / len(spread)
+    scaled = np.linalg.solve(spread + ridge * np.eye(len(spread)), gap)
+    centre = first.mean(axis=0)
+    return [
+        ("difference of means", lambda rows: rows @ gap),
+        ("difference of means, scaled", lambda rows: rows @ scaled),
+        ("distance from the first mean", lambda rows: np.linalg.norm(rows - centre, axis=1)),
+    ]
+
+
+def _power(score: Callable[[Array], Array], first: Array, second: Array, half: int) -> float:
+    """How far apart the scores of the first halves are, in standard deviations."""
+    a, b = score(first[:half]), score(second[:half])
+    return abs(float(b.mean() - a.mean())) / (float(np.sqrt((a.var() + b.var()) / 2)) + 1e-300)
+
+
+# threshold, whether the set lies above it, whether the neighbours change places
+Event = tuple[float, bool, bool]
+
+
+def _events(first: Array, second: Array) -> list[Event]:
+    grid = thresholds(first, second)
+    return [
+        (float(t), above, swapped)
+        for t in grid
+        for above in (True, False)
+        for swapped in (True, False)
+    ]
+
+
+def _expected(
+    first: Array, second: Array, delta: float, confidence: float
+) -> Callable[[Event], float]:
+    """The Gaussian bound of an event where the scores are normal with the means and the spread of
+    these samples.
+
+    Counts of few hits far out are noise, and the largest of many is luck: the fitted normals know
+    better.
+    """
+    means, spread = (
+        (first.mean(), second.mean()),
+        float(np.sqrt((first.var() + second.var()) / 2)) + 1e-300,
+    )
+
+    def bound(event: Event) -> float:
+        threshold, above, swapped = event
+        # without noise there is no spread, and a threshold is far from every mean
+        with np.errstate(over="ignore"):
+            rates = [
+                float(ndtr((mean - threshold) / spread * (1.0 if above else -1.0)))
+                for mean in means
+            ]
+        hits, misses = (
+            round(len(first) * rate) for rate in (reversed(rates) if swapped else rates)
+        )
+        return gaussian_tradeoff_epsilon(hits, misses, len(first), delta, confidence)
+
+    return bound
+
+
+def _at(
+    bound: Any, event: Event, first: Array, second: Array, delta: float, confidence: float
+) -> float:
+    threshold, above, swapped = event
+    one, other = (second, first) if swapped else (first, second)
+    hits = int(np.sum(one > threshold if above else one <= threshold))
+    misses = int(np.sum(other > threshold if above else other <= threshold))
+    return float(bound(hits, misses, len(one), delta, confidence))

@@ -26,7 +26,6 @@ from dpcore.network.clipping import (
     layers_of,
     places_of,
 )
-from dpcore.network.loss import CrossEntropy
 from dpcore.network.models import (
     Described,
     make_module,
@@ -37,6 +36,7 @@ from dpcore.network.models import (
     refuse_ties,
 )
 from dpcore.network.passes import MOST, Records, Sums, keys_of, passes
+from dpcore.network.spec import CrossEntropy
 from dpcore.objective.base import check_count
 from dpcore.problem import Problem
 

@@ -1,6 +1,7 @@
 """A network by name: plain values that a configuration and a stored model can hold.
 
-Whether torch is there: asked before a network is built.
+Whether torch is there: asked before a network is built. The loss of its output layer, as the
+algorithms see it.
 """
 
 from __future__ import annotations
@@ -8,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from math import inf
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
 
 from dpcore.errors import InputError, require_choice, require_count
-from dpcore.network.loss import CrossEntropy
+from dpcore.losses import Array, MarginLoss
 from dpcore.problem import Adjacency, Problem
 
 if TYPE_CHECKING:
@@ -31,6 +35,41 @@ def require_torch() -> None:
             f"Expected the extra nn for a network, got no {' and no '.join(missing)}; pip install "
             "'dpflows[nn]'."
         )
+
+
+@dataclass(frozen=True, slots=True)
+class CrossEntropy(MarginLoss):
+    """-log softmax(s)_y of the ``outputs`` scores s of a network; in its parameters neither convex
+    nor Lipschitz.
+
+    As a function of a margin, the lead z of the true class over all others at equal scores: log(1 +
+    (K - 1) e^-z). At z = 0, where a network with equal scores stands, that is log K. Gradients are
+    bounded by clipping alone.
+    """
+
+    name: ClassVar[str] = "cross_entropy"
+    convex: ClassVar[bool] = False
+    lipschitz: ClassVar[float] = inf
+    smoothness: ClassVar[float] = inf
+
+    outputs: int = 2
+
+    def __post_init__(self) -> None:
+        require_count(outputs=self.outputs)
+        if self.outputs < 2:
+            raise InputError(
+                f"Expected at least 2 classes for cross-entropy, got outputs={self.outputs!r}."
+            )
+
+    def _value(self, t: Array) -> Array:
+        return np.asarray(np.logaddexp(0.0, np.log(self.outputs - 1.0) - t))
+
+    def _slope(self, t: Array) -> Array:
+        return np.asarray(-1.0 / (1.0 + np.exp(t) / (self.outputs - 1.0)))
+
+    def _curvature(self, t: Array) -> Array:
+        p = -self._slope(t)
+        return p * (1.0 - p)
 
 
 KINDS = ("linear", "mlp", "cnn", "small_cnn", "deep_cnn", "scattering", "module")

@@ -62,7 +62,7 @@ MUTANTS = [
         f"{N}/test_doors.py",
     ),
     Mutant(
-        "dpcore/estimators/base.py",
+        "dpcore/estimators/fitted.py",
         'STAY = ("_lineage", "_member", "internal_")',
         'STAY = ("_lineage", "_member")',
         "tests/dpcore/estimators/test_estimators.py",
