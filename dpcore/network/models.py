@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from dpcore.errors import AssumptionNotMet, InputError
+from dpcore.losses import Loss
 from dpcore.network.clipping import Mapped
 from dpcore.network.scattering import Scattering, Standardise
 
@@ -32,6 +33,8 @@ class Described(Protocol):
     def inputs(self) -> int: ...
     @property
     def outputs(self) -> int: ...
+    @property
+    def loss(self) -> Loss: ...
     @property
     def kind(self) -> str: ...
     @property

@@ -36,7 +36,6 @@ from dpcore.network.models import (
     refuse_ties,
 )
 from dpcore.network.passes import MOST, Records, Sums, keys_of, passes
-from dpcore.network.spec import CrossEntropy
 from dpcore.objective.base import check_count
 from dpcore.problem import Problem
 
@@ -251,7 +250,7 @@ class NetworkObjective:
                 f"Expected finite features, got NaN or inf in record {row}; fill it by the schema."
             )
         self.network = network
-        self.loss = CrossEntropy(network.spec.outputs)
+        self.loss = network.spec.loss
         self.y = np.asarray(y, dtype=np.float64)
         if np.any((self.y != np.floor(self.y)) | (self.y < 0) | (self.y >= network.spec.outputs)):
             raise InputError(

@@ -142,6 +142,11 @@ class NetworkSpec:
                 f"got image={list(self.image)!r}; their product must be {self.inputs}."
             )
 
+    @property
+    def loss(self) -> CrossEntropy:
+        """The loss of the output layer."""
+        return CrossEntropy(self.outputs)
+
     def build(self) -> Network:
         """The network at its public start; raises ``InputError`` where torch is missing or a layer
         is refused.
@@ -177,7 +182,7 @@ def network_problem(
     return Problem(
         n=n,
         dimension=network.dimension,
-        loss=CrossEntropy(network.spec.outputs),
+        loss=network.spec.loss,
         adjacency=Adjacency(adjacency),
         unit=unit,
         kind="network",
