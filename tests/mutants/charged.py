@@ -97,7 +97,7 @@ MUTANTS = [
         FACTS,
     ),
     Mutant(
-        "flows/commands/ledger.py",
+        "flows/opening.py",
         "    n = None if schema is None else schema.n()",
         "    n = None",
         FACTS,

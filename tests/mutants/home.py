@@ -46,7 +46,7 @@ MUTANTS = [
     ),
     Mutant(
         GATE,
-        "return -1 if metric is not None and metric.endswith(ERRORS) else 1",
+        "return -1 if metric is not None and less_is_better(metric) else 1",
         "return 1",
         TEST_GATE,
     ),
