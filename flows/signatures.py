@@ -192,11 +192,19 @@ def recover(
 def predict(
     model: Model,
     file: Annotated[
-        Path, typer.Argument(help="CSV (also compressed) or Parquet with the raw columns.")
+        list[str],
+        typer.Argument(
+            help="Tables with the raw columns, in any format that trains: files, globs, folders "
+            "of parts, URLs."
+        ),
     ],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="CSV or Parquet; default: standard output."),
+        typer.Option(
+            "--output",
+            "-o",
+            help="CSV, or by its ending Parquet, Feather, ARFF; default: standard output.",
+        ),
     ] = None,
     any_signer: OfBundle = False,
     as_json: AsJson = False,
