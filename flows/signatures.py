@@ -192,19 +192,11 @@ def recover(
 def predict(
     model: Model,
     file: Annotated[
-        list[str],
-        typer.Argument(
-            help="Tables with the raw columns, in any format that trains: files, globs, folders "
-            "of parts, URLs."
-        ),
+        Path, typer.Argument(help="CSV (also compressed) or Parquet with the raw columns.")
     ],
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="CSV, or by its ending Parquet, Feather, ARFF; default: standard output.",
-        ),
+        typer.Option("--output", "-o", help="CSV or Parquet; default: standard output."),
     ] = None,
     any_signer: OfBundle = False,
     as_json: AsJson = False,
@@ -324,6 +316,13 @@ def release(
             "--head", metavar="HASH", help="Head, kept elsewhere, that the ledger must hold."
         ),
     ] = None,
+    openssf_key: Annotated[
+        Path | None,
+        typer.Option(
+            "--openssf-key",
+            help="P-256 key (PEM) for OpenSSF model signing; default: DPFLOWS_OPENSSF_KEY.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Release a run: audit, policy, champion comparison, registry version with aliases, signed
@@ -332,7 +331,8 @@ def release(
     begin("release: loading")
     from flows.commands.release import release_run
 
-    release_run(run, to, approved_by, note, policy, key, output, ledger, as_json, head, licence)
+    keys = (key, openssf_key)
+    release_run(run, to, approved_by, note, policy, keys, output, ledger, as_json, head, licence)
 
 
 def verify(

@@ -10,7 +10,18 @@ from typing import Annotated
 
 import typer
 
-from tasks.release.keys import PASSPHRASE, VARIABLE, load_key, new_key, own_fingerprint
+from tasks.release import openssf
+from tasks.release.keys import (
+    OPENSSF_PASSPHRASE,
+    OPENSSF_VARIABLE,
+    PASSPHRASE,
+    VARIABLE,
+    load_key,
+    new_key,
+    new_openssf_key,
+    own_fingerprint,
+    public_pem,
+)
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
@@ -31,23 +42,40 @@ def new(
             help=f"Encrypt it: the passphrase is {PASSPHRASE}, else asked for twice.",
         ),
     ] = False,
+    second: Annotated[
+        bool,
+        typer.Option(
+            "--openssf",
+            help="A key of the curve P-256 for OpenSSF model signing, beside the first; its "
+            f"passphrase is {OPENSSF_PASSPHRASE}.",
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Make an Ed25519 key that signs releases, and print its fingerprint."""
     words = ""
     if passphrase:
-        words = os.environ.get(PASSPHRASE, "") or str(
+        words = os.environ.get(OPENSSF_PASSPHRASE if second else PASSPHRASE, "") or str(
             typer.prompt("Passphrase", hide_input=True, confirmation_prompt=True, err=True)
         )
-    key = new_key(file, words)
-    place = file.resolve()
+    place, more = file.resolve(), {}
+    if second:
+        key, public = new_openssf_key(file, words)
+        known, more = (
+            openssf.fingerprint(public_pem(key.public_key())),
+            {"public": str(public.resolve())},
+        )
+    else:
+        known = own_fingerprint(new_key(file, words))
     if as_json:
-        found = {"schema_version": 1, "file": str(place), "fingerprint": own_fingerprint(key)}
+        found = {"schema_version": 1, "file": str(place), "fingerprint": known, **more}
         sys.stdout.write(json.dumps(found) + "\n")
         return
     typer.echo(f"Key: {place} (mode 600{', encrypted' if words else ''}); keep a copy elsewhere.")
-    typer.echo(f"Fingerprint: {own_fingerprint(key)}; give it to whoever verifies.")
-    typer.echo(f"Sign with it: export {VARIABLE}={place}")
+    typer.echo(f"Fingerprint: {known}; give it to whoever verifies.")
+    if second:
+        typer.echo(f"Public half, for `model_signing verify key`: {more['public']}")
+    typer.echo(f"Sign with it: export {OPENSSF_VARIABLE if second else VARIABLE}={place}")
 
 
 @app.command()

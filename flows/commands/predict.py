@@ -19,7 +19,7 @@ from dpcore.preprocess import Encoder
 from tasks.home import Home
 from tasks.readers import format_of, whole_table
 from tasks.readers.numbers import pairs_of, read_pairs
-from tasks.readers.parts import Part, partition, parts_at, require_once
+from tasks.readers.parts import Part, parts_at, require_once
 from tasks.readers.text import first_record
 from tasks.record.example import answers
 from tasks.record.model import declared, raw_columns
@@ -33,23 +33,20 @@ from tasks.schema import Schema, Unlabelled
 
 
 def predict_file(
-    model: str,
-    places: Sequence[str],
-    output: Path | None,
-    as_json: bool,
-    any_signer: bool = False,
+    model: str, file: Path, output: Path | None, as_json: bool, any_signer: bool = False
 ) -> None:
-    """Score the rows of ``places`` (files, globs, folders of parts, URLs) and write columns label,
-    probability (where the model states one) and score, the margin; one row each, in the order of
-    the files.
+    """Score the rows of ``file`` and write columns label, probability (where the model states one)
+    and score, the margin; one row each, in the order of the file.
 
     ``model`` is a stored model, or a bundle whose signer is trusted (``any_signer``: whoever it
     is). A ranking reads documents with their query (a table, or a LETOR file by its ending) and
     writes query, score, rank.
     """
-    if output is not None:
-        require_format(output)
-    parts = [part for place in places for part in table_parts(place)]
+    parts = table_parts(file)
+    if not parts:
+        raise InputError(
+            f"Expected a table to score, got {str(file)!r}, which is no file; correct the path."
+        )
     uri, scorer, loaded = found_model(model, any_signer)
     table = read_tables(parts, scorer.encoder, scorer.card)
     scored = scorer.predict(None, table) if loaded is None else loaded.predict(table)
@@ -122,19 +119,11 @@ def released_model(path: Path, any_signer: bool) -> tuple[str, Any]:
 
 
 def table_parts(place: str | Path) -> list[Part]:
-    """The files of a table to score: one, those of a glob, the parts of a folder, or of a URL.
-
-    Raises ``InputError`` where nothing is there.
-    """
+    """The files of a table to score: one, those of a glob, or the parts of a folder."""
     try:
-        parts = parts_at(place, "the table to score")
+        return parts_at(place, "the table to score")
     except OSError:  # too long a name
-        parts = []
-    if not parts:
-        raise InputError(
-            f"Expected a table to score, got {str(place)!r}, which is no file; correct the path."
-        )
-    return parts
+        return []
 
 
 def read_tables(parts: Sequence[Part], encoder: Any, card: dict[str, Any]) -> pd.DataFrame:
@@ -159,10 +148,8 @@ def read_table(file: Part, encoder: Any, card: dict[str, Any]) -> pd.DataFrame:
         wanted = [query, *wanted]
     schema = schema_to_score(encoder, card, query)
     if format_of("csv", file) == "csv":
-        made = partition(file)  # what its folders say stands in no line
-        inside = [name for name in wanted if name not in made]
-        named = [name for name in card["text"]["names"] if name not in made]
-        schema = as_laid_out(schema, file, inside, card["label"]["column"], named)
+        label, named = card["label"]["column"], list(card["text"]["names"])
+        schema = as_laid_out(schema, file, wanted, label, named)
     return whole_table(schema, [file])[wanted]
 
 
@@ -265,55 +252,15 @@ def positional_names(
     )
 
 
-# How a table of scores is written, by the ending of its name; all other endings are CSV.
-FORMATS = (".parquet", ".feather", ".arff")
-OTHERS = (".xlsx", ".xls", ".sav", ".dta", ".sas7bdat", ".xpt", ".json", ".db", ".sqlite")
-
-
-def require_format(output: Path) -> None:
-    """Raise ``InputError`` for a name that says another format than those that are written."""
-    if output.suffix.lower() in OTHERS:
-        raise InputError(
-            f"Expected --output to end in .csv (also packed), {', '.join(FORMATS)}, got "
-            f"{str(output)!r}; rename it."
-        )
-
-
 def write_table(scored: pd.DataFrame, output: Path) -> None:
-    """Write CSV, or Parquet, Feather or ARFF by the name's ending."""
+    """Write CSV, or Parquet by the name's ending."""
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         if output.suffix == ".parquet":
             scored.to_parquet(output, index=False)
-        elif output.suffix == ".feather":
-            scored.to_feather(output)
-        elif output.suffix == ".arff":
-            output.write_text(as_arff(scored, output.stem), encoding="utf-8")
         else:
             scored.to_csv(output, index=False)
     except OSError as error:
         raise InputError(
             f"Expected a place to write to, got {output}: {error.strerror}; name another."
         ) from error
-
-
-def as_arff(scored: pd.DataFrame, relation: str) -> str:
-    """A table as ARFF: numbers as numeric, all else as texts, no value as ``?``."""
-    numeric = [pd.api.types.is_numeric_dtype(scored[name]) for name in scored]
-    kinds = ["numeric" if number else "string" for number in numeric]
-    head = [f"@relation {quoted(relation)}"]
-    head += [f"@attribute {quoted(n)} {k}" for n, k in zip(scored, kinds, strict=True)]
-    rows = [
-        ",".join(
-            "?" if pd.isna(cell) else repr(float(cell)) if number else quoted(cell)
-            for cell, number in zip(row, numeric, strict=True)
-        )
-        for row in scored.itertuples(index=False)
-    ]
-    return "\n".join([*head, "@data", *rows]) + "\n"
-
-
-def quoted(text: object) -> str:
-    """A text as ARFF quotes it, line breaks as blanks."""
-    whole = " ".join(str(text).splitlines())
-    return "'" + whole.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -42,7 +42,12 @@ from tasks.release.gate import (
     released_metrics,
     trials_behind,
 )
-from tasks.release.keys import load_key, own_fingerprint, trusted_keys
+from tasks.release.keys import (
+    load_key,
+    load_openssf_key,
+    own_fingerprint,
+    trusted_keys,
+)
 from tasks.release.manifest import (
     Approval,
     Manifest,
@@ -89,15 +94,15 @@ def release_run(
     approved_by: str,
     note: str,
     policy: str | None,
-    key: Path | None,
+    keys: tuple[Path | None, Path | None],
     output: Path | None,
     ledger: str | None,
     as_json: bool,
     head: str | None = None,
     licence: str = "",
 ) -> None:
-    """Release a run and print where it is; raises ``VerificationFailed`` where gate or policy say
-    no.
+    """Release a run, signed by ``keys`` (ours, OpenSSF's), and print where it is; raises
+    ``VerificationFailed`` where gate or policy say no.
     """
     check_words(approved_by.strip(), note, licence, to)
     asked = Asked(
@@ -114,9 +119,9 @@ def release_run(
         require_place(output, to)
     client = open_store()
     find_run(client, run)
-    secret = load_key(key, ask_passphrase if sys.stdin.isatty() else None)
+    secret = _signers(*keys)
     with one_at_a_time(home := Home.find(), "release"):
-        answer = release(client, asked, secret)
+        answer = release(client, asked, *secret)
         if answer["changed"]:
             index.note_release(home, answer, asked.approval.who)
             known = ("name", "version", "run_id", "epsilon", "delta")
@@ -150,6 +155,12 @@ def check_words(approved_by: str, note: str, licence: str, to: str) -> None:
         )
 
 
+def _signers(key: Path | None, second: Path | None) -> tuple[Any, Any]:
+    """The key of the manifest, and one of OpenSSF's where there is one."""
+    ask = ask_passphrase if sys.stdin.isatty() else None
+    return load_key(key, ask), load_openssf_key(second, ask)
+
+
 def _table(answer: dict[str, Any]) -> Table:
     table = Table(title="Release", show_header=False, title_justify="left")
     rows = [
@@ -167,8 +178,8 @@ def _words(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def release(client: MlflowClient, asked: Asked, secret: Any) -> dict[str, Any]:
-    """One gate, start to end. The same run again changes nothing.
+def release(client: MlflowClient, asked: Asked, secret: Any, second: Any = None) -> dict[str, Any]:
+    """One gate, start to end. The same run again changes nothing. ``second``: a key of OpenSSF's.
 
     Of earlier releases only their signed bundles are believed; MLflow's tags and aliases are for
     people to see.
@@ -214,7 +225,7 @@ def release(client: MlflowClient, asked: Asked, secret: Any) -> dict[str, Any]:
     client.update_model_version(asked.name, version, words)
     folder = require_place(asked.output or asked.folder / version, asked.name, version)
     serial = _next_serial(pointer, champion)
-    bundle = make_bundle(
+    manifest, files = make_bundle(
         asked,
         version,
         subject,
@@ -226,7 +237,7 @@ def release(client: MlflowClient, asked: Asked, secret: Any) -> dict[str, Any]:
         _position(subject, seq, head),
         serial,
     )
-    write_bundle(folder, *bundle, secret)
+    write_bundle(folder, manifest, files, secret, second)
     client.set_model_version_tag(asked.name, version, registry.DONE_TAG, str(folder))
     previous = _put_in_front(client, asked, version, serial, folder, secret)
     client.set_tag(asked.run, "dpflows.released_as", f"{asked.name}@{version}")

@@ -14,11 +14,13 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 from tempfile import mkdtemp
 
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from dpcore.errors import InputError
-from tasks.release.keys import sign
-from tasks.release.manifest import MANIFEST, REQUIRED, SIGNATURE, File, Manifest
+from tasks.release.keys import public_pem, sign
+from tasks.release.manifest import MANIFEST, OPENSSF, REQUIRED, SIGNATURE, File, Manifest
+from tasks.release.openssf import seal
 
 LARGEST = 1 << 30
 LARGEST_TEXT = 4 << 20  # manifest and signature, which are read before anything is known about them
@@ -107,18 +109,27 @@ def _held(folder: Path) -> Manifest | None:
         manifest = Manifest.model_validate_json(found[MANIFEST])
     except (ValueError, KeyError, RecursionError):  # an InputError is a ValueError
         return None
-    return manifest if set(found) <= {*manifest.files, MANIFEST, SIGNATURE} else None
+    return manifest if set(found) <= {*manifest.files, MANIFEST, SIGNATURE, OPENSSF} else None
 
 
 def write_bundle(
-    folder: Path, manifest: Manifest, files: Mapping[str, bytes], key: Ed25519PrivateKey
+    folder: Path,
+    manifest: Manifest,
+    files: Mapping[str, bytes],
+    key: Ed25519PrivateKey,
+    openssf: EllipticCurvePrivateKey | None = None,
 ) -> None:
-    """Write all files beside ``folder``, then move them there at once. Raises ``InputError`` where
-    that cannot be.
+    """Write all files beside ``folder``, then move them there at once; ``openssf`` signs all of
+    them too. Raises ``InputError`` where that cannot be.
     """
     folder = require_place(folder, manifest.name, manifest.version)
+    if openssf is not None:
+        named = public_pem(openssf.public_key())
+        manifest = manifest.model_copy(update={"openssf": named})
     text = manifest.to_json()
     contents = {**files, MANIFEST: text.encode(), SIGNATURE: sign(key, text.encode()).encode()}
+    if openssf is not None:
+        contents[OPENSSF] = seal(contents, manifest, openssf).encode()
     draft: Path | None = None
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -272,7 +283,7 @@ def manifest_of(found: Bundle) -> tuple[bytes, bytes]:
     """Manifest and signature as bytes, empty where missing; raises ``UnreadableBundle`` for one
     that is too large.
     """
-    for name in (MANIFEST, SIGNATURE):
+    for name in (MANIFEST, SIGNATURE, OPENSSF):
         if found.sizes.get(name, 0) > LARGEST_TEXT:
             raise UnreadableBundle(
                 f"Expected a {name} of at most {LARGEST_TEXT >> 20} MiB, got a larger one."

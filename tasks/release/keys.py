@@ -1,4 +1,7 @@
-"""Ed25519 keys that sign a bundle's manifest: made, read, and known by their fingerprints."""
+"""Ed25519 keys that sign a bundle's manifest: made, read, and known by their fingerprints.
+
+Keys of a NIST curve sign for OpenSSF's tools (``tasks.release.openssf``), which take no others.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ from hashlib import sha256
 from pathlib import Path
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
@@ -25,6 +30,14 @@ from dpcore.errors import InputError
 VARIABLE = "DPFLOWS_SIGNING_KEY"
 TRUSTED = "DPFLOWS_TRUSTED_KEYS"
 PASSPHRASE = "DPFLOWS_SIGNING_KEY_PASSPHRASE"
+OPENSSF_VARIABLE = "DPFLOWS_OPENSSF_KEY"
+OPENSSF_PASSPHRASE = "DPFLOWS_OPENSSF_KEY_PASSPHRASE"
+CURVES: dict[str, type[hashes.HashAlgorithm]] = {
+    "secp256r1": hashes.SHA256,
+    "secp384r1": hashes.SHA384,
+    "secp521r1": hashes.SHA512,
+}
+HOW_OPENSSF = "make one with `dpflows key new openssf.pem --openssf`"
 HOW = "make one with `dpflows key new release.pem` and keep it safe"
 # Fewer digits of a fingerprint could be met by trying.
 SHORTEST_FINGERPRINT = 16
@@ -44,7 +57,7 @@ def load_key(path: Path | None, ask: Callable[[], str] | None = None) -> Ed25519
     try:
         inside = path is None and "PRIVATE KEY" in given
         data = given.encode() if inside else Path(path or given).read_bytes()
-        key = load_pem_private_key(data, password=_passphrase(data, where, ask))
+        key = load_pem_private_key(data, password=_passphrase(data, where, ask, PASSPHRASE))
     except InputError:
         raise
     except (OSError, ValueError, TypeError, UnsupportedAlgorithm):
@@ -57,13 +70,45 @@ def load_key(path: Path | None, ask: Callable[[], str] | None = None) -> Ed25519
     return key
 
 
-def _passphrase(data: bytes, where: str, ask: Callable[[], str] | None) -> bytes | None:
+def load_openssf_key(
+    path: Path | None, ask: Callable[[], str] | None = None
+) -> ec.EllipticCurvePrivateKey | None:
+    """The private key of a NIST curve in a PEM file, or in the file that DPFLOWS_OPENSSF_KEY names;
+    None where neither is given. Its passphrase is in DPFLOWS_OPENSSF_KEY_PASSPHRASE, else ``ask``
+    is called.
+
+    Raises ``InputError`` for another kind of key, and for a passphrase that is not the key's.
+    """
+    place = path or (Path(given) if (given := os.environ.get(OPENSSF_VARIABLE)) else None)
+    if place is None:
+        return None
+    try:
+        data = place.read_bytes()
+        words = _passphrase(data, str(place), ask, OPENSSF_PASSPHRASE)
+        key = load_pem_private_key(data, password=words)
+    except InputError:
+        raise
+    except (OSError, ValueError, TypeError, UnsupportedAlgorithm):
+        raise InputError(
+            f"Expected a private key of a NIST curve as PEM, with its passphrase where it has one, "
+            f"in {place}, got none; {HOW_OPENSSF}."
+        ) from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or key.curve.name not in CURVES:
+        raise InputError(
+            f"Expected a key of a NIST curve (P-256) in {place}, got another kind; {HOW_OPENSSF}."
+        )
+    return key
+
+
+def _passphrase(
+    data: bytes, where: str, ask: Callable[[], str] | None, variable: str
+) -> bytes | None:
     if b"ENCRYPTED" not in data:
         return None
-    if given := os.environ.get(PASSPHRASE, ""):
+    if given := os.environ.get(variable, ""):
         return given.encode()
     if ask is None:
-        raise InputError(f"Expected the passphrase of {where} in {PASSPHRASE}, got none; set it.")
+        raise InputError(f"Expected the passphrase of {where} in {variable}, got none; set it.")
     return ask().encode()
 
 
@@ -74,10 +119,37 @@ def new_key(path: Path, passphrase: str = "") -> Ed25519PrivateKey:
     is there already (a key that signed something is never replaced) or none can be written.
     """
     key = Ed25519PrivateKey.generate()
+    _write_new(path, _private_pem(key, passphrase), 0o600)
+    return key
+
+
+def new_openssf_key(path: Path, passphrase: str = "") -> tuple[ec.EllipticCurvePrivateKey, Path]:
+    """Make a key of the curve P-256 and write it as ``new_key`` does; its public half, which
+    ``model_signing verify key`` asks for, goes to a new file beside it, whose name is returned.
+    """
+    public = path.with_suffix(f".pub{path.suffix}")
+    if public.exists():
+        raise InputError(f"Expected no file {str(public)!r} yet, got one; name another key.")
+    key = ec.generate_private_key(ec.SECP256R1())
+    _write_new(path, _private_pem(key, passphrase), 0o600)
+    _write_new(public, public_pem(key.public_key()).encode(), 0o644)
+    return key, public
+
+
+def public_pem(key: ec.EllipticCurvePublicKey) -> str:
+    """The public half of a key as PEM."""
+    return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+
+
+def _private_pem(key: Ed25519PrivateKey | ec.EllipticCurvePrivateKey, passphrase: str) -> bytes:
     cover = BestAvailableEncryption(passphrase.encode()) if passphrase else NoEncryption()
-    text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, cover)
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, cover)
+
+
+def _write_new(path: Path, text: bytes, mode: int) -> None:
+    """Write the new file ``path``; raises ``InputError`` where one is there or none can be."""
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     except FileExistsError:
         raise InputError(
             f"Expected a new file for the key, got {str(path)!r}, which exists; name another: a "
@@ -92,7 +164,6 @@ def new_key(path: Path, passphrase: str = "") -> Ed25519PrivateKey:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-    return key
 
 
 def fingerprint(public: bytes) -> str:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 MANIFEST = "manifest.json"
 SIGNATURE = "signature.json"
+OPENSSF = "model.sig"  # where the release had a key for it
 WEIGHTS, ENCODER, CARD = "model/weights.npz", "model/encoder.json", "model/model.json"
 STATE = "model/state.safetensors"  # of a network alone
 STATEMENT, MECHANISMS, TUNING = (
@@ -104,11 +105,16 @@ class Manifest(Strict):
     serial: int | None = Field(
         default=None, description="counts the decisions of a name; None in older bundles"
     )
+    openssf: str | None = Field(
+        default=None,
+        description="public key (PEM) whose signature is in model.sig; None where there is none",
+    )
 
     def to_json(self) -> str:
         """Readable JSON with sorted keys; the signature is over exactly these bytes."""
+        left_out = {"openssf"} if self.openssf is None else set()
         return json.dumps(
-            self.model_dump(mode="json"),
+            self.model_dump(mode="json", exclude=left_out),
             indent=1,
             sort_keys=True,
             ensure_ascii=False,

@@ -32,6 +32,7 @@ from tasks.release.manifest import (
     MANIFEST,
     MECHANISMS,
     METRICS,
+    OPENSSF,
     REQUIRED,
     SIGNATURE,
     STATEMENT,
@@ -40,6 +41,7 @@ from tasks.release.manifest import (
     Manifest,
     Price,
 )
+from tasks.release.openssf import seal_faults, sealed
 from tasks.release.trials import search_epsilon
 
 CANNOT_SHOW = (
@@ -152,7 +154,10 @@ def verify_files(
     report.epsilon, report.delta = manifest.price.epsilon, manifest.price.delta
     _expected(manifest, expect, report)
     checks: tuple[tuple[Rule, str], ...] = (
-        (_checksums, f"all {len(manifest.files)} files are those of the manifest"),
+        (
+            _checksums,
+            f"all {len(manifest.files)} files are those of the manifest{sealed(manifest)}",
+        ),
         (
             _contents,
             "the statement follows its schema and belongs to weights, mechanisms and configuration",
@@ -281,10 +286,12 @@ def _checksums(files: Bundle, manifest: Manifest) -> Iterator[Problem]:
             yield "file_missing", f"{name} is missing"
         elif files.sizes[name] != stated.bytes or sha256(files[name]).hexdigest() != stated.sha256:
             yield "file_changed", f"{name} is not the file of the manifest"
-    for name in sorted(set(files) - set(manifest.files) - {MANIFEST, SIGNATURE}):
+    own = {MANIFEST, SIGNATURE} | ({OPENSSF} if manifest.openssf else set())
+    for name in sorted(set(files) - set(manifest.files) - own):
         yield "file_added", f"{name} is not in the manifest"
         if name.lower().endswith(EXECUTABLE):
             yield "executable_file", f"{name} could be run; a bundle holds plain data only"
+    yield from seal_faults(files, manifest)
 
 
 def _statement(files: Mapping[str, bytes]) -> Statement | None:

@@ -16,8 +16,13 @@ SERVING, PLANNED, RECOVER = (
     "tests/tasks/audit/test_planned.py",
     "tests/flows/test_recover.py",
 )
+SEALED = "tests/tasks/release/test_openssf.py"
 
 MUTANTS = [
+    Mutant("tasks/release/openssf.py", "if json.loads(payload) != in_toto(files, manifest):",
+           "if False:", SEALED),
+    Mutant("tasks/release/verify.py", "({OPENSSF} if manifest.openssf else set())",
+           "{OPENSSF}", SEALED),
     Mutant("tasks/audit/rules_derived.py", "elif digest(data) != "
                                          "committed[name]:", "elif False:", GATE),
     Mutant("tasks/audit/rules_run.py", "if known not in (None, digest(data))]",

@@ -133,6 +133,7 @@ BUNDLE_FILES = (
         By.SIGNATURE,
     ),
     Believed("bundle", "signature.json", "who released", By.SIGNATURE),
+    Believed("bundle", "model.sig", "nothing beside: it is made again from the files", By.DERIVED),
     Believed("bundle", "README.md", "what people read", By.SIGNATURE),
     Believed("bundle", "terms.svg", "what people see of the terms", By.SIGNATURE),
     Believed("bundle", "config.json", "what was asked for", By.COMMIT),
@@ -225,7 +226,7 @@ BUNDLE_FIELDS = (
     Fields("manifest.json", By.SIGNATURE, """schema_version name version created run_id price.unit price.adjacency
         price.epsilon price.delta price.conversion price.trials price.scope approval.who approval.when approval.note
         policy metrics.name metrics.value metrics.source metrics.standard_error previous files.sha256 files.bytes
-        ledger.head ledger.seq ledger.hashes serial"""),
+        ledger.head ledger.seq ledger.hashes serial openssf"""),
     Fields("tuning.json", By.SIGNATURE, "schema_version trials"),
     Fields("front.json", By.SIGNATURE, "name version serial bundle approved_by approved_at "
                                        "schema_version"),
