@@ -94,7 +94,7 @@ def test_private_rows_are_one_committed_entry(server: str, home: Home, small: Pa
     prefixes = {
         key.split(".")[0] for run in runs_of("private comparison", home) for key in run.data.metrics
     }
-    assert prefixes <= {"internal", "spent", "cells"}
+    assert prefixes <= {"internal", "spent", "cells", "epsilon"}  # epsilon is the configured one
     assert compare(config)["charged"] == {}
     assert len(ledger_records(ledger)) == len(kinds)
     with pytest.raises(BudgetExceeded):
