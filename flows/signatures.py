@@ -365,7 +365,13 @@ def verify(
 
 
 def profile(
-    file: Annotated[Path, typer.Argument(help="Table: CSV or Parquet, also compressed.")],
+    file: Annotated[
+        str,
+        typer.Argument(
+            help="Table in any format that trains, also compressed: a file, a folder or glob of "
+            "parts, a URL."
+        ),
+    ],
     label: Annotated[
         str | None, typer.Option("--label", help="Label column; default: the likeliest.")
     ] = None,

@@ -8,8 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
-from os.path import isfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from dpcore.accounting import Target
@@ -19,10 +18,11 @@ from tasks.data import FileReading
 from tasks.home import CONF
 from tasks.profile import Draft, checked, draft_private, draft_schema
 from tasks.profile.private import budgets_of, dataset_of, payer, state_facts
+from tasks.readers.parts import Part, parts_at
 
 
 def profile_file(
-    path: Path,
+    place: str,
     label: str | None,
     name: str | None,
     private: tuple[float, float, str | None] | None,
@@ -30,8 +30,8 @@ def profile_file(
     as_json: bool,
     charge: str | None = None,
 ) -> None:
-    """Write the draft of ``path`` to ``output`` or standard output, and what was noticed to
-    standard error.
+    """Write the draft of the table at ``place`` (a file, a folder or glob of parts, a URL) to
+    ``output`` or standard output, and what was noticed to standard error.
 
     ``private``: epsilon, delta and adjacency (None: the budget's, else add_remove) of the
     estimates; ``charge`` names the data set whose ledger counts them. A file that is known to
@@ -42,17 +42,21 @@ def profile_file(
         raise InputError(
             f"Expected a new file for --output, got {output}, which exists; choose another name."
         )
-    if not isfile(path):  # noqa: PTH113  (False for too long a name, where Path raises)
-        raise InputError(f"Expected a table at {path}, got no file; correct the path.")
+    parts = table_parts(place)
     spent = None
     if private is None:
-        draft, told = unpriced(path, label, name, charge)
+        draft, told = unpriced(place, parts, label, name, charge)
     elif label is None:
         raise InputError(
             "Expected --label with --private: guessing it would read the rows; name the column."
         )
+    elif len(parts) > 1 or not isinstance(parts[0], Path):
+        raise InputError(
+            f"Expected one local file with --private, got {place!r}: estimates are charged for the "
+            "rows of a file; join the parts, or declare bounds: private in a schema of them."
+        )
     else:
-        draft, told, spent = estimated(path, label, name, private, charge)
+        draft, told, spent = estimated(parts[0], label, name, private, charge)
     if output is not None:
         write_private(output, draft.text)
     print(told, *draft.notes, sep="\n", file=sys.stderr)  # noqa: T201
@@ -63,15 +67,15 @@ def profile_file(
 
 
 def unpriced(
-    path: Path, label: str | None, name: str | None, charge: str | None
+    place: str, parts: Sequence[Part], label: str | None, name: str | None, charge: str | None
 ) -> tuple[Draft, str]:
     """The draft that reads the rows themselves, and what to say about it."""
     if charge is not None:
         raise InputError(
             f"Expected --private with --charge {charge}: a draft that reads rows has no price."
         )
-    draft = draft_schema(path, label, name)
-    owners = budgets_of(path)
+    draft = draft_schema(place, label, name)
+    owners = sorted({owner for part in parts for owner in budgets_of(part)})
     if len(owners) == 1:
         state_facts(draft.values, dataset_of(owners[0]), draft.notes)
         checked(draft)
@@ -83,6 +87,17 @@ def unpriced(
         "This draft read private rows: review every bound and level before it is used or shown to "
         "anybody."
     )
+
+
+def table_parts(place: str) -> list[Part]:
+    """The files of a table; raises ``InputError`` where nothing is there."""
+    try:
+        parts = parts_at(place, "the table to profile")
+    except OSError:  # too long a name
+        parts = []
+    if not parts:
+        raise InputError(f"Expected a table at {place}, got no file; correct the path.")
+    return parts
 
 
 def write_private(path: Path, text: str) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from tasks.data.rows import decode_labels, in_blocks, mine_of, test_rows
 from tasks.data.shards import PLAIN, Storage
 from tasks.readers import Chunk, Paths, frame_chunks, open_chunks, source_paths
 from tasks.readers.cells import read_cells
+from tasks.readers.parts import Part
 from tasks.schema import Schema
 
 SIDES = ("train", "test")
@@ -103,7 +103,7 @@ class FileReading:
     are no text. Ids compare by the identity rule with the mark of ``decimal``.
     """
 
-    path: Path
+    path: Part
     blocks: tuple[str, ...] = ("all",)
     user: str | None = None
     rows_per_user: int = 1

@@ -6,9 +6,11 @@ documentation, not facts to train on.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil, floor, log10
-from pathlib import Path
+from pathlib import Path, PurePath
 from sys import float_info
 from textwrap import indent
 from typing import Any
@@ -30,6 +32,8 @@ from tasks.profile.reasons import (
 )
 from tasks.readers import QUERY
 from tasks.readers.cells import MARKS, layout_of
+from tasks.readers.chunk import EmptyTable
+from tasks.readers.parts import Part, partition, parts_at
 from tasks.schema import Schema, known_schemas
 
 DATES = ("%Y-%m-%d", "%Y-%m-%d %H:%M:%S", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y%m%d")
@@ -83,25 +87,33 @@ def _yaml(values: dict[str, Any]) -> str:
     return str(yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=118, **style))
 
 
-def draft_schema(path: str | Path, label: str | None = None, name: str | None = None) -> Draft:
-    """Read a separated text, Parquet, ARFF, LETOR or SVMlight file whole and draft its schema.
+def draft_schema(place: str | Path, label: str | None = None, name: str | None = None) -> Draft:
+    """Read a table of any format whole, in one file or in parts (a folder, a glob, a URL), and
+    draft its schema.
 
     Kinds, bounds rounded outward, levels, label candidates; notes on constant columns, identifiers,
     columns equal to each other or to the label, dates, mixed types, duplicate names, encoding.
     Raises ``InputError`` for a file that cannot be read, or that is of another kind.
     """
-    path = Path(path)
-    draft = Draft({"schema_version": 1, "name": draft_name(path, name), "drafted": "from_rows"})
-    layout = layout_of(path)
+    parts = parts_at(place, "the table to profile")
+    if not parts:
+        raise InputError(
+            f"Expected a file to profile, got {str(place)!r}, which does not exist; correct the "
+            "path."
+        )
+    named = draft_name(place, name)
+    draft = Draft({"schema_version": 1, "name": named, "drafted": "from_rows"})
+    path, layout = parts[0], layout_of(parts[0])
     if layout in ("letor", "svmlight"):
         if label is not None:
             raise InputError(
                 f"Expected no --label for {path}: the first number of a line is its label; leave "
                 "it out."
             )
-        draft.values |= pairs_values(path, layout, _bounds, draft.notes)
+        draft.values |= pairs_values(parts, layout, _bounds, draft.notes)
+        draft.values["source"]["path"] = str(place)
         return checked(draft)
-    frame, found = FileReading(path).cells(draft.notes)
+    frame, found = cells_of(parts, draft.notes)
     if len(frame.columns) < 2:
         raise InputError(
             f"Expected a table of two columns or more in {path}, got {frame.columns[0]!r} alone: "
@@ -117,7 +129,7 @@ def draft_schema(path: str | Path, label: str | None = None, name: str | None = 
         c: _column(frame[c], draft.notes, draft.reasons) for c in frame.columns if c != label
     }
     _twins(frame, label, columns, draft.notes)
-    source = {**found.pop("source", {}), "path": str(path)}
+    source = {**found.pop("source", {}), "path": str(place)}
     draft.values |= {"public": {"n": round(0.8 * len(frame))}, "source": source, **found}
     draft.values["columns"] = columns
     if label is not None:
@@ -127,6 +139,38 @@ def draft_schema(path: str | Path, label: str | None = None, name: str | None = 
         _as_ranking(frame, label, draft)
     draft.values["split"] = {"kind": "hash", "test_share": 0.2}
     return checked(draft)
+
+
+def cells_of(parts: Sequence[Part], notes: list[str]) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """The cells of all parts, one after the other, with what their folders say, and the layout.
+
+    Raises ``InputError`` for parts of other columns or another layout; those without rows are none.
+    """
+    read: list[tuple[Part, pd.DataFrame, dict[str, Any]]] = []
+    empty: EmptyTable | None = None
+    for part in parts:
+        try:
+            frame, found = FileReading(part).cells(notes)
+        except EmptyTable as error:
+            empty = empty or error
+            continue
+        read.append((part, frame.assign(**partition(part)), found))
+    if not read and empty is not None:
+        raise empty
+    first, frame, layout = read[0]
+    for part, other, found in read[1:]:
+        if set(other) != set(frame) or found.get("text") != layout.get("text"):
+            what = "laid out" if set(other) == set(frame) else "with the columns"
+            raise InputError(
+                f"{part}: Expected a part {what} as {first} is, got another; draft the parts that "
+                "are alike, or write the schema by hand."
+            )
+    if len(read) > 1:
+        notes[:] = [*dict.fromkeys(notes), f"{len(read)} parts, read in the order of their paths"]
+    formats = {str(found.get("source")) for _, _, found in read}
+    layout = layout if len(formats) == 1 else {k: v for k, v in layout.items() if k != "source"}
+    rows = pd.concat([other[list(frame)] for _, other, _ in read], ignore_index=True)
+    return rows, dict(layout)
 
 
 def _as_ranking(frame: pd.DataFrame, label: str, draft: Draft) -> None:
@@ -167,8 +211,11 @@ def checked(draft: Draft) -> Draft:
     return draft
 
 
-def draft_name(path: Path, name: str | None) -> str:
-    plain = name or path.name.split(".")[0].lower().replace("_", "-").replace(" ", "-")
+def draft_name(place: str | Part, name: str | None) -> str:
+    """The name of a data set after that of its file or folder, before what is a pattern."""
+    whole = re.split(r"[/\\][^/\\]*[*?\[]", str(place))[0]
+    last = PurePath(whole.rstrip("/")).name.split(".")[0].lower()
+    plain = name or re.sub(r"[^\w+-]+|_", "-", last) or "table"
     return f"my-{plain}" if plain in known_schemas() else plain
 
 

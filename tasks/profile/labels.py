@@ -6,7 +6,7 @@ Drafts for files of numbered features: LETOR with queries, SVMlight without.
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pandas as pd
@@ -14,6 +14,7 @@ import pandas as pd
 from dpcore.errors import InputError
 from tasks.readers.cells import MARKS
 from tasks.readers.chunk import open_text, require_rows
+from tasks.readers.parts import Part
 
 # Words that a label is called by, alone or in a longer name.
 LABELS = (
@@ -127,46 +128,43 @@ def label_spec(cells: pd.Series, bounds: Any, notes: list[str]) -> dict[str, Any
     return {"column": name, "kind": "classes", "levels": levels}
 
 
-def pairs_values(path: Path, layout: str, bounds: Any, notes: list[str]) -> dict[str, Any]:
-    """The fields of a schema for a LETOR or SVMlight file; ``bounds(cells, numbers)`` rounds
+def pairs_values(
+    parts: Sequence[Part], layout: str, bounds: Any, notes: list[str]
+) -> dict[str, Any]:
+    """The fields of a schema for LETOR or SVMlight files; ``bounds(cells, numbers)`` rounds
     outward.
 
     All features have the bounds of the widest: which of them are alike is not in the file. Absent
     features are 0.
     """
-    require_rows(path)
     labels, queries = [], set()
     width, low, high = 0, 0.0, 0.0
-    with open_text(path, "utf-8", "replace") as file:
-        for number, line in enumerate(file, 1):
-            words = line.partition("#")[0].split()
-            if not words:
+    for path, number, words in _pairs(parts):
+        labels.append(words[0])
+        for word in words[1:]:
+            name, _, value = word.partition(":")
+            if name == "qid":
+                queries.add(value)
                 continue
-            labels.append(words[0])
-            for word in words[1:]:
-                name, _, value = word.partition(":")
-                if name == "qid":
-                    queries.add(value)
-                    continue
-                try:
-                    width, amount = max(width, int(name)), float(value)
-                except ValueError:
-                    raise InputError(
-                        f"{path}, line {number}: {word!r} is no index:value; correct the line."
-                    ) from None
-                low, high = min(low, amount), max(high, amount)
+            try:
+                width, amount = max(width, int(name)), float(value)
+            except ValueError:
+                raise InputError(
+                    f"{path}, line {number}: {word!r} is no index:value; correct the line."
+                ) from None
+            low, high = min(low, amount), max(high, amount)
     first, last = bounds(pd.Series([str(low), str(high)], name="features"), pd.Series([low, high]))
     notes.append(
         f"features: {width} of them, all with the bounds of the widest; give groups of their own "
         "bounds"
     )
     cells = pd.Series(labels, name="label", dtype=object)
-    values: dict[str, Any] = {"source": {"format": layout, "path": str(path)}}
+    values: dict[str, Any] = {"source": {"format": layout}}
     if layout == "letor":
         grades = pd.to_numeric(cells, errors="coerce")
         if grades.isna().any():
             raise InputError(
-                f"{path}: Expected grades of relevance as labels, got "
+                f"{parts[0]}: Expected grades of relevance as labels, got "
                 f"{cells[grades.isna()].iloc[0]!r}."
             )
         spec = {"column": "grade", "kind": "relevance", "low": 0, "high": max(1, int(grades.max()))}
@@ -177,3 +175,13 @@ def pairs_values(path: Path, layout: str, bounds: Any, notes: list[str]) -> dict
         values |= {"public": {"n": len(labels)}}
     values["features"] = [{"name": "feature", "count": width, "low": first, "high": last}]
     return values | {"label": spec, "split": {"kind": "none"}}
+
+
+def _pairs(parts: Sequence[Part]) -> Iterator[tuple[Part, int, list[str]]]:
+    """Part, line and words of each line that is no comment."""
+    for path in parts:
+        require_rows(path)
+        with open_text(path, "utf-8", "replace") as file:
+            for number, line in enumerate(file, 1):
+                if words := line.partition("#")[0].split():
+                    yield path, number, words

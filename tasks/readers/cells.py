@@ -1,4 +1,4 @@
-"""Any separated text or Parquet file as text cells, with a guess of its layout.
+"""Any table as text cells, with a guess of its layout.
 
 How a file is laid out, from its first bytes: what can be drafted, and words about what cannot.
 """
@@ -9,17 +9,16 @@ import csv
 import re
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from scipy.io import arff
 
 from dpcore.errors import InputError
 from dpcore.identity import canonical
-from tasks.readers.chunk import open_text, require_rows
+from tasks.readers.arff import attributes_of, rows_of
+from tasks.readers.chunk import no_rows, open_text, require_rows
 from tasks.readers.numbers import pairs_layout
-from tasks.readers.parts import open_bytes, table_kind, unpacked
+from tasks.readers.parts import Part, open_bytes, table_kind, unpacked
 from tasks.readers.tables import TYPED
 
 MARKS = ("", "?", "NA", "N/A", "n/a", "null", "NULL", "None", "nan", "NaN", "-", ".")
@@ -30,7 +29,7 @@ COMMA_NUMBER = r"([-+]?\d*),(\d+)"
 
 
 def read_cells(
-    path: Path, notes: list[str], by_row: bool = False, ids: str | None = None
+    path: Part, notes: list[str], by_row: bool = False, ids: str | None = None
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
     """The whole file as text cells, and the ``text``/``source`` keys that say how it is laid out.
 
@@ -73,7 +72,7 @@ def read_cells(
     text |= {} if encoding == "utf-8" else {"encoding": encoding}
     names, body = _header(rows, text, notes)
     if not body:
-        raise InputError(f"{path}: the file has no data rows; give a file with rows.")
+        raise no_rows(path)
     uneven = sum(len(r) != len(names) for r in body)
     if 2 * uneven > len(body):
         raise InputError(
@@ -161,9 +160,10 @@ def _only_with_comma(frame: pd.DataFrame) -> bool:
 HEAD = 4096
 
 
-def layout_of(path: Path) -> str:
-    """``arff``, ``letor``, ``svmlight``, ``parquet`` or ``text``. Raises ``InputError`` for a file
-    that is no table.
+def layout_of(path: Part) -> str:
+    """``arff``, ``letor``, ``svmlight``, one of ``TYPED``, or ``text``.
+
+    Raises ``InputError`` for a file that is no table.
     """
     if not path.is_file():
         raise InputError(
@@ -182,9 +182,9 @@ def layout_of(path: Path) -> str:
         told = "binary file or one in UTF-16"
     if told is not None:
         raise InputError(
-            "Expected text with separators, Parquet, a workbook, ARFF, LETOR or SVMlight to draft "
-            f"a schema, got a {told} in {path}; export it as CSV, or write the schema by hand "
-            "(`dpflows init` copies examples)."
+            "Expected text with separators, Parquet, Feather, a workbook, a table of Stata, SAS or "
+            f"SPSS, ARFF, LETOR or SVMlight to draft a schema, got a {told} in {path}; export it "
+            "as CSV, or write the schema by hand (`dpflows init` copies examples)."
         )
     lines = head.decode("latin-1").splitlines()
     lines = [line for line in (lines[:-1] if len(head) == HEAD else lines) if line.strip()]
@@ -202,34 +202,44 @@ FOREIGN = (
     (b"<", "document in XML or HTML"),
     (b"%PDF", "PDF document"),
     (b"\x89HDF", "HDF5 file"),
+    (b"SQLite format 3", "SQLite database, whose tables source.kind: sql reads,"),
     (b"\x93NUMPY", "NumPy array"),
     (b"\x00\x00\x08", "file of images or labels (format: idx)"),
 )
 
 
-def arff_cells(path: Path, ids: str | None = None) -> pd.DataFrame:
-    """All of an ARFF file as text cells; raises ``InputError`` for what no reader here reads.
+def arff_cells(part: Part, ids: str | None = None) -> pd.DataFrame:
+    """All of an ARFF file as text cells; raises ``InputError`` for what is none.
 
     Numbers of the column ``ids`` have to tell whole numbers apart.
     """
+    with unpacked(part), open_text(part, "utf-8", "replace") as file:
+        attributes = attributes_of(part, file)
+        rows = [cells for piece in rows_of(file, attributes) for _, cells in piece]
+    if not rows:
+        raise no_rows(part)
+    for number, row in enumerate(rows, start=1):
+        if len(row) != len(attributes):
+            raise InputError(
+                f"{part}: Expected {len(attributes)} cells in data row {number}, got {len(row)}; "
+                "correct the row."
+            )
+    columns: dict[str, list[str]] = {}
+    for attribute, cells in zip(attributes, zip(*rows, strict=True), strict=True):
+        texts = ["" if cell is None else cell for cell in cells]
+        if attribute.kind == "numeric":
+            texts = [_number_text(cell, attribute.name == ids) for cell in texts]
+        columns[attribute.name] = texts
+    return pd.DataFrame(columns, dtype=object)
+
+
+def _number_text(cell: str, unit: bool) -> str:
+    """A number as a text file would hold it; other texts as they stand."""
     try:
-        with open_text(path, "utf-8") as file:
-            records, _ = arff.loadarff(file)
-    except (arff.ArffError, NotImplementedError, ValueError, StopIteration) as error:
-        raise InputError(
-            f"{path}: not readable as ARFF: {' '.join(str(error).split())}; attributes of kind "
-            "string and sparse rows are not read: export it as CSV."
-        ) from None
-    frame = pd.DataFrame(records)
-    for name in frame.columns:
-        if frame[name].dtype == object:
-            frame[name] = frame[name].str.decode("utf-8").replace("?", "")
-        else:
-            frame[name] = [
-                canonical(value, unit=True) if name == ids else _text_of(value)
-                for value in frame[name]
-            ]
-    return frame.astype(object)
+        value = float(cell)
+    except ValueError:
+        return cell
+    return canonical(value, unit=True) if unit else _text_of(value)
 
 
 def _text_of(value: float) -> str:

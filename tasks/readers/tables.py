@@ -235,9 +235,12 @@ def read_sas(schema: Schema, part: Part, mine: Mine | None = None) -> Iterator[C
     By pyreadstat: pandas reads the zeros of a transport file as 5e-79.
     """
     require_rows(part)
+    yield from _by_pyreadstat(schema, part, _sas_reader(part), "a SAS file", {}, mine)
+
+
+def _sas_reader(part: Part) -> str:
     with part.open("rb") as file:
-        name = "read_xport" if file.read(6) == b"HEADER" else "read_sas7bdat"
-    yield from _by_pyreadstat(schema, part, name, "a SAS file", {}, mine)
+        return "read_xport" if file.read(6) == b"HEADER" else "read_sas7bdat"
 
 
 def read_spss(schema: Schema, part: Part, mine: Mine | None = None) -> Iterator[Chunk]:
@@ -354,12 +357,31 @@ def _whole_feather(part: Part) -> pd.DataFrame:
         return arrow_frame(feather.read_table(source))
 
 
+def _whole_by_pyreadstat(reader: str, what: str) -> Callable[[Part], pd.DataFrame]:
+    def read(part: Part) -> pd.DataFrame:
+        if isinstance(part, Remote):
+            raise InputError(f"{part}: {what} is read from a local folder; copy it here first.")
+        with readable_table(part, what), _extra("pyreadstat"):
+            import pyreadstat
+
+            named = _sas_reader(part) if reader == "sas" else reader
+            options = {} if reader == "sas" else {"apply_value_formats": True}
+            try:
+                return getattr(pyreadstat, named)(str(part), **options)[0]
+            except pyreadstat.ReadstatError as error:
+                raise ValueError(str(error)) from None
+
+    return read
+
+
 # All rows of a table whose cells have types, before a schema describes it.
 TYPED: dict[str, Callable[[Part], pd.DataFrame]] = {
     "parquet": whole_parquet,
     "feather": _whole_feather,
     "excel": _whole_excel,
     "stata": _whole_stata,
+    "spss": _whole_by_pyreadstat("read_sav", "an SPSS file"),
+    "sas": _whole_by_pyreadstat("sas", "a SAS file"),
 }
 
 

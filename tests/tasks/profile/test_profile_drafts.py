@@ -190,7 +190,8 @@ def test_svmlight_is_drafted_with_its_classes(tmp_path: Path) -> None:
             b"a,y\n" + b"".join(b"%d,text %d\n" % (i % 7, i) for i in range(90)),
             "at most 60 classes",
         ),
-        (b"@relation x\n@attribute a string\n@data\n'b'\n", "export it as CSV"),
+        (b"@relation x\n@attribute a string\n@data\n'b'\n", "two columns or more"),
+        (b"@relation x\n@attribute a blob\n@data\n'b'\n", "line 2: not readable as ARFF"),
     ],
 )
 def test_what_cannot_be_drafted_is_said(
