@@ -70,6 +70,7 @@ def make_facts(
         "repeats": protocol.partitions,
         "draws": protocol.noise_draws,
         "metrics": named_metrics(config),
+        "printed": [line.model_dump() for line in config.printed],
         "effects": [effect.to_dict() for effect in spread_out(config.algorithms)[1]],
         "public": public,
         "generated anew for each repeat": (", ".join(redrawn) or None)

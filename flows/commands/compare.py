@@ -15,9 +15,10 @@ from dpcore.objective import compiled
 from flows.commands.train import on_server
 from flows.terminal import Terminal, digits, natural_width, print_whole
 from tasks.compare.charge import charges
-from tasks.compare.config import CompareConfig, ProtocolSection, load_compare, of_training
+from tasks.compare.config import CompareConfig, ProtocolSection, load_compare
 from tasks.compare.ratios import CAPTION
 from tasks.compare.resume import make_comparison
+from tasks.compare.variants import of_training
 from tasks.config import TrainConfig, load_config
 from tasks.drawing.words import metric_title
 from tasks.home import Home

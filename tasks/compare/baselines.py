@@ -117,7 +117,8 @@ def lines(
     shared, own = list(objectives_of(config, data)), [job.config.objective for job in used]
     adjacency = config.privacy.adjacency[0]
     first = training_config(config, data, shared[0], AlgorithmEntry(name=NON_PRIVATE), adjacency)
-    by_objective = kind_of(first, find_schema(data.name)).by_objective
+    kind = kind_of(first, find_schema(data.name))
+    by_objective = kind.by_objective
     key: Callable[[ObjectiveSection], str] = loss_of
     ordered = [*own, *shared]
     if by_objective:
@@ -134,7 +135,7 @@ def lines(
         if objective in shared:
             here += beside_libraries(config, objective, made)
         words = [NON_PRIVATE] + [objective.loss] * by_loss
-        yield from exact_lines(words, objective, encodings(here or used), made)
+        yield from exact_lines(words, objective, encodings(here or used), made, kind.exact)
 
 
 def loss_of(objective: ObjectiveSection) -> str:
@@ -146,11 +147,13 @@ def exact_lines(
     objective: ObjectiveSection,
     encoded: Sequence[Mapping[str, Any]],
     made: Callable[[ObjectiveSection, AlgorithmEntry], Job],
+    algorithm: str,
 ) -> Iterator[tuple[str, Job]]:
-    """(label, job) of the exact minimiser on each encoding; on that of the data where none is."""
+    """(label, job) of the exact minimiser (``algorithm``) on each encoding; on that of the data
+    where none is.
+    """
     exact = [
-        made(objective, AlgorithmEntry(name=NON_PRIVATE, **encoding))
-        for encoding in encoded or [{}]
+        made(objective, AlgorithmEntry(name=algorithm, **encoding)) for encoding in encoded or [{}]
     ]
     for job, encoding in zip(exact, encoding_names(exact), strict=True):
         yield " ".join([*words, encoding]), job

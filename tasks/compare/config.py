@@ -6,6 +6,7 @@ the papers.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,9 +14,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BeforeValidator, Field, model_validator
 
-from dpcore.errors import InputError
 from dpcore.problem import Adjacency
-from tasks.config import TrainConfig
 from tasks.config.read import load, parse
 from tasks.config.train import DELTA as DELTA_WORDS
 from tasks.config.train import (
@@ -23,6 +22,7 @@ from tasks.config.train import (
     SCHEMA_VERSION,
     Count,
     LedgerSection,
+    ModelSection,
     Number,
     NumberOrTarget,
     Places,
@@ -32,9 +32,7 @@ from tasks.config.train import (
     TrackingSection,
     Whole,
 )
-from tasks.options import check_options
 from tasks.peers import PEERS
-from tasks.schema import find_schema
 
 
 def check_given(config: CompareConfig) -> None:
@@ -321,6 +319,17 @@ class CoverageSection(Section):
     )
 
 
+class PrintedLine(Section):
+    """A number that a source prints, drawn across the figures of its metric as a line of its own
+    name.
+    """
+
+    label: str = Field(min_length=1, description="the name to show, with the word printed")
+    metric: str = Field(min_length=1, description="for example accuracy")
+    value: Number = Field(description="the number as it is printed")
+    data: str | None = Field(default=None, description="the name of a data set; null for all")
+
+
 class CompareConfig(Section):
     """Everything that decides about a comparison. ``seed`` is the public one: folds and starts,
     never noise.
@@ -336,6 +345,9 @@ class CompareConfig(Section):
         default=PreprocessSection(), description="normalise and numeric"
     )
     objective: CompareObjective = Field(default=CompareObjective(), description="loss, l2 and l1")
+    model: ModelSection | None = Field(
+        default=None, description="for a neural network in place of a linear model"
+    )
     ranking: RankingSection | None = Field(
         default=None, description="for ranking data alone: features and scorer"
     )
@@ -354,6 +366,13 @@ class CompareConfig(Section):
     protocol: Annotated[ProtocolSection, BeforeValidator(named_protocol)] = Field(
         default=ProtocolSection(name="quick", **PROTOCOLS["quick"]),
         description="quick, or {repeats: 5, folds: 10}",
+    )
+    printed: tuple[PrintedLine, ...] = Field(
+        default=(), description="numbers that a source prints, drawn as lines beside ours"
+    )
+    quick: dict[str, Any] = Field(
+        default={},
+        description="what protocol=quick puts in, by dotted key: {privacy.epsilon: [0.1, 0.8]}",
     )
     metrics: Names | None = Field(
         default=None, description="for example [accuracy, objective]; null for all"
@@ -394,6 +413,10 @@ class CompareConfig(Section):
     @model_validator(mode="after")
     def _noise_once(self) -> CompareConfig:
         check_given(self)
+        if self.model is not None and self.peers is not None:
+            raise ValueError(
+                "libraries beside linear models, got peers with section model: leave one out"
+            )
         return self
 
     @property
@@ -422,8 +445,22 @@ class CompareConfig(Section):
 def load_compare(
     name: str | None = None, overrides: Sequence[str] = (), default: str = "compare_adult.yaml"
 ) -> CompareConfig:
-    """Read a comparison and apply ``key=value`` overrides; raises ``InputError`` on one line."""
-    return load(CompareConfig, name, default, overrides, "compare")[0]
+    """Read a comparison and apply ``key=value`` overrides; raises ``InputError`` on one line.
+
+    With protocol=quick the file's section ``quick`` goes over the file and below ``overrides``; a
+    ``protocol`` in it stands for the quick one.
+    """
+    config = load(CompareConfig, name, default, overrides, "compare")[0]
+    if config.protocol.name != "quick" or not config.quick:
+        return config
+    smaller = [f"{key}={json.dumps(value)}" for key, value in config.quick.items()]
+    others = [text for text in overrides if "protocol" not in config.quick or not _quick(text)]
+    return load(CompareConfig, name, default, [*smaller, *others], "compare")[0]
+
+
+def _quick(override: str) -> bool:
+    """Whether ``--set`` asks for the quick protocol."""
+    return override.replace(" ", "") == "protocol=quick"
 
 
 def parse_compare(values: dict[str, Any]) -> CompareConfig:
@@ -431,48 +468,3 @@ def parse_compare(values: dict[str, Any]) -> CompareConfig:
     rule and way out.
     """
     return parse(CompareConfig, values)
-
-
-def of_training(config: TrainConfig, protocol: ProtocolSection, **options: Any) -> CompareConfig:
-    """The comparison that cross-validates one training configuration; raises ``InputError`` for
-    what has no place.
-    """
-    if config.data.period:
-        raise InputError(
-            f"Expected no data.period to cross-validate, got {config.data.period!r}: it is of a "
-            "training that is made once; name data.blocks, or leave it out."
-        )
-    check_options(config, find_schema(config.data.name), "compare")
-    objective, privacy, algorithm = config.objective, config.privacy, config.algorithm
-    parameters = {objective.loss: objective.loss_parameters} if objective.loss_parameters else {}
-    return CompareConfig(
-        data=(
-            CompareData(**config.data.model_dump(include={"name", "path", "test_path", "blocks"})),
-        ),
-        preprocess=config.preprocess,
-        objective=CompareObjective(
-            loss=(objective.loss,),
-            loss_parameters=parameters,
-            l1=(objective.l1,),
-            l2=None if objective.l2 is None else (objective.l2,),
-        ),
-        ranking=config.ranking,
-        privacy=ComparePrivacy(
-            **{
-                **privacy.model_dump(),
-                "epsilon": (privacy.epsilon,),
-                "adjacency": (privacy.adjacency,),
-            }
-        ),
-        algorithms=(
-            AlgorithmEntry(
-                name=algorithm.name, preset=algorithm.preset, parameters=algorithm.parameters
-            ),
-        ),
-        protocol=protocol,
-        ledger=config.ledger,
-        tracking=config.tracking,
-        seed=config.seed,
-        reproducible=config.unsafe_fixed_noise_seed is not None,
-        **options,
-    )

@@ -73,10 +73,11 @@ def all_charts(records: Sequence[Record], facts: Mapping[str, Any]) -> Iterable[
         summaries = summarise(records, metric, facts)
         for setting in settings:
             every = _known_of(setting, summaries)
+            printed = printed_lines(facts, setting.data, metric)
             here = [summary for summary in every if summary.place.label not in own]
-            yield from _against_epsilon(setting, metric, here, stems[setting])
+            yield from _against_epsilon(setting, metric, here, stems[setting], printed)
             mine = [record for record in main if Comparable.of(record) == setting]
-            yield from _against_steps(setting, metric, mine, here, stems[setting])
+            yield from _against_steps(setting, metric, mine, here, stems[setting], printed)
             yield from against_parameters(setting, metric, every, stems[setting], facts)
     yield from _time_against_rows(main)
 
@@ -90,11 +91,24 @@ def _drawn(records: Sequence[Record], facts: Mapping[str, Any]) -> list[str]:
     return [name for name in found if name in wanted] if wanted else found
 
 
+def printed_lines(facts: Mapping[str, Any], data: str, metric: str) -> tuple[Line, ...]:
+    """What a source prints of ``metric`` on ``data``, as lines across without an interval."""
+    return tuple(
+        Line(line["label"], (), (float(line["value"]),), (None,), (None,), reference=True)
+        for line in facts.get("printed") or ()
+        if line["metric"] == metric and line["data"] in (None, data)
+    )
+
+
 def _against_epsilon(
-    setting: Comparable, metric: str, here: Sequence[Summary], stem: str
+    setting: Comparable,
+    metric: str,
+    here: Sequence[Summary],
+    stem: str,
+    printed: tuple[Line, ...],
 ) -> Iterable[Chart]:
-    panels = list(_epsilon_panels(setting, here))
-    if not panels and (across := _references(here)):
+    panels = list(_epsilon_panels(setting, here, printed))
+    if not panels and (across := (*_references(here), *printed)):
         panels = [Panel("without privacy", across)]
     if not panels:
         return
@@ -111,7 +125,9 @@ def _against_epsilon(
     )
 
 
-def _epsilon_panels(setting: Comparable, here: Sequence[Summary]) -> Iterable[Panel]:
+def _epsilon_panels(
+    setting: Comparable, here: Sequence[Summary], printed: tuple[Line, ...]
+) -> Iterable[Panel]:
     """A panel for each relation, with a line for each algorithm."""
     for relation in _relations(summary.place for summary in here):
         points: dict[str, list[Summary]] = {}
@@ -119,14 +135,20 @@ def _epsilon_panels(setting: Comparable, here: Sequence[Summary]) -> Iterable[Pa
             if summary.place.relation == relation and summary.epsilon is not None:
                 points.setdefault(summary.place.label, []).append(summary)
         lines = [_line(label, sorted(found, key=_epsilon)) for label, found in points.items()]
-        yield Panel(_panel_title(relation, setting), (*lines, *_references(here)))
+        yield Panel(_panel_title(relation, setting), (*lines, *_references(here), *printed))
 
 
 def _against_steps(
-    setting: Comparable, metric: str, mine: Sequence[Record], here: Sequence[Summary], stem: str
+    setting: Comparable,
+    metric: str,
+    mine: Sequence[Record],
+    here: Sequence[Summary],
+    stem: str,
+    printed: tuple[Line, ...],
 ) -> Iterable[Chart]:
     """The metric against the iteration, at no more than ``CURVE_EPSILONS`` values of epsilon."""
-    panels = list(_step_panels(setting, _curves(mine, metric), mine, here))
+    across = (*_references(here), *printed)
+    panels = list(_step_panels(setting, _curves(mine, metric), mine, across))
     if not panels:
         return
     steps = [x for panel in panels for line in panel.private for x in line.x]
@@ -161,7 +183,7 @@ def _step_panels(
     setting: Comparable,
     curves: Mapping[Place, list[dict[int, float]]],
     mine: Sequence[Record],
-    here: Sequence[Summary],
+    across: tuple[Line, ...],
 ) -> Iterable[Panel]:
     """A panel for each relation and level; a single release has no way to be shown."""
     for relation in _relations(curves):
@@ -173,7 +195,7 @@ def _step_panels(
             lines = [line for line in lines if len(line.x) > 1]
             if lines:
                 title = f"{name}, {_panel_title(relation, setting)}"
-                yield Panel(title, (*lines, *_references(here)), price_of(mine, shown))
+                yield Panel(title, (*lines, *across), price_of(mine, shown))
 
 
 def _levels(curves: Iterable[Place]) -> list[tuple[str, Callable[[Place], bool]]]:

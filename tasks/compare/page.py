@@ -47,6 +47,7 @@ INSIDE = (
     "data",
     "config",
     "effects",
+    "printed",
     "reproducible",
 )
 """Facts that have a place of their own on the page."""

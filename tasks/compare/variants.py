@@ -22,7 +22,15 @@ from dpcore.algorithms.base import under_new_names
 from dpcore.errors import InputError
 from dpcore.problem import Adjacency
 from tasks import training
-from tasks.compare.config import LINES, AlgorithmEntry, CompareConfig, CompareData
+from tasks.compare.config import (
+    LINES,
+    AlgorithmEntry,
+    CompareConfig,
+    CompareData,
+    CompareObjective,
+    ComparePrivacy,
+    ProtocolSection,
+)
 from tasks.config import TrainConfig
 from tasks.config.train import (
     AlgorithmSection,
@@ -32,6 +40,8 @@ from tasks.config.train import (
     PrivacySection,
 )
 from tasks.kinds.base import WEAK_EPSILON, Job
+from tasks.options import check_options
+from tasks.schema import find_schema
 
 
 @dataclass(frozen=True)
@@ -278,6 +288,7 @@ def training_config(
         ),
         preprocess=entry.preprocess or config.preprocess,
         objective=objective,
+        model=config.model,
         ranking=entry.ranking or config.ranking,
         privacy=PrivacySection(
             delta=config.delta,
@@ -290,4 +301,50 @@ def training_config(
         evaluate=EvaluateSection(baselines=False),
         ledger=config.ledger,
         seed=config.seed,
+    )
+
+
+def of_training(config: TrainConfig, protocol: ProtocolSection, **options: Any) -> CompareConfig:
+    """The comparison that cross-validates one training configuration; raises ``InputError`` for
+    what has no place.
+    """
+    if config.data.period:
+        raise InputError(
+            f"Expected no data.period to cross-validate, got {config.data.period!r}: it is of a "
+            "training that is made once; name data.blocks, or leave it out."
+        )
+    check_options(config, find_schema(config.data.name), "compare")
+    objective, privacy, algorithm = config.objective, config.privacy, config.algorithm
+    parameters = {objective.loss: objective.loss_parameters} if objective.loss_parameters else {}
+    return CompareConfig(
+        data=(
+            CompareData(**config.data.model_dump(include={"name", "path", "test_path", "blocks"})),
+        ),
+        preprocess=config.preprocess,
+        objective=CompareObjective(
+            loss=(objective.loss,),
+            loss_parameters=parameters,
+            l1=(objective.l1,),
+            l2=None if objective.l2 is None else (objective.l2,),
+        ),
+        model=config.model,
+        ranking=config.ranking,
+        privacy=ComparePrivacy(
+            **{
+                **privacy.model_dump(),
+                "epsilon": (privacy.epsilon,),
+                "adjacency": (privacy.adjacency,),
+            }
+        ),
+        algorithms=(
+            AlgorithmEntry(
+                name=algorithm.name, preset=algorithm.preset, parameters=algorithm.parameters
+            ),
+        ),
+        protocol=protocol,
+        ledger=config.ledger,
+        tracking=config.tracking,
+        seed=config.seed,
+        reproducible=config.unsafe_fixed_noise_seed is not None,
+        **options,
     )

@@ -117,6 +117,8 @@ class Kind(ABC):
     bounds_norms: ClassVar[bool] = True
     # Whether a data set may be published in partition files, one a fold.
     in_partitions: ClassVar[bool] = False
+    # the algorithm of the line without privacy in a comparison
+    exact: ClassVar[str] = "non_private"
     # A file of code that is stored with each model, for scores that ``tasks.record.scoring`` has
     # not. It imports nothing of ours but ``dpcore``, names the columns of the answer, ``score``
     # among them, with MLflow's types (``OUTPUTS``), and computes them by ``scored(card, weights,

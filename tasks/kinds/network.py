@@ -60,6 +60,7 @@ class Network(Kind):
     name = "network"
     report = "network"
     noun = "network"
+    exact = "adam"
     packages = PACKAGES
     baseline_words: ClassVar[Mapping[str, str]] = {"non_private_": "Adam, not private"}
     param_names = tuple(f"model.{field.name}" for field in fields(NetworkSpec))

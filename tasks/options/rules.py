@@ -55,7 +55,6 @@ RULES = (
          "linear model"),
     Rule("model", "bounds", (DECLARED,),
          "its layers follow from the columns; declare them, `dpflows profile` drafts them"),
-    Rule("model", "command", ("train",), "networks are trained alone; leave section model out"),
     Rule("ranking", "label", ("relevance",),
          "its features and metrics are those of ranked lists; leave it out, or name data with a "
          "label of kind relevance"),

@@ -20,9 +20,10 @@ from flows.commands import compare
 from flows.commands.compare import ratio_table, summary_table
 from flows.terminal import print_whole
 from tasks.compare import resume
-from tasks.compare.config import ProtocolSection, load_compare, of_training
+from tasks.compare.config import ProtocolSection, load_compare
 from tasks.compare.export import deviation
 from tasks.compare.ratios import ratios, rows_of
+from tasks.compare.variants import of_training
 from tasks.home import Home
 from tasks.report import facts as report_facts
 from tests.tasks.compare.cells import cell

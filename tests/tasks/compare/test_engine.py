@@ -21,7 +21,6 @@ from tasks.compare.config import (
     CompareConfig,
     ProtocolSection,
     fold_numbers,
-    of_training,
     parse_compare,
     secret_fold_numbers,
     training_rows,
@@ -29,6 +28,7 @@ from tasks.compare.config import (
 from tasks.compare.folds import Rows
 from tasks.compare.grid import expand
 from tasks.compare.resume import Journal
+from tasks.compare.variants import of_training
 from tasks.home import Home
 from tasks.ledger import Ledger
 from tests.tasks.training.test_training import config_of

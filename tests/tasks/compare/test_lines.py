@@ -17,9 +17,10 @@ from flows.terminal import quality_rows
 from tasks import training
 from tasks.compare import resume
 from tasks.compare.batch import batches_of, run_batch
-from tasks.compare.config import ProtocolSection, load_compare, of_training
+from tasks.compare.config import ProtocolSection, load_compare
 from tasks.compare.export import cells_frame
 from tasks.compare.grid import expand
+from tasks.compare.variants import of_training
 from tasks.home import Home
 from tasks.kinds import sessions, table
 from tests.tasks.compare.test_engine import bench_of, comparison_of, public
