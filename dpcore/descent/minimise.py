@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from scipy.optimize import minimize
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import issparse
 
 from dpcore.losses import ArgumentLoss, Array, Weighted
 from dpcore.objective.rows import BLOCK_ROWS
+from dpcore.objective.sparse import weighted
 
 # Beyond this many columns a (d, d) matrix costs more than it saves.
 MOST_COLUMNS = 2000
@@ -84,19 +85,12 @@ class Perturbed:
         """
         total = np.zeros(self.X.shape[1])
         for start in range(0, len(coefficient), STRETCH):
-            total += np.asarray(
-                coefficient[start : start + STRETCH] @ self._rows(start, start + STRETCH)
-            )
+            part = coefficient[start : start + STRETCH]
+            if issparse(self.X):
+                total += weighted(self.X, self.X.shape[1], part, start)
+            else:
+                total += part @ self.X[start : start + STRETCH]
         return total
-
-    def _rows(self, start: int, stop: int) -> Any:
-        """Rows ``start`` to ``stop`` without a copy."""
-        if not issparse(self.X):
-            return self.X[start:stop]
-        places = self.X.indptr[start : stop + 1]
-        inside = slice(places[0], places[-1])
-        parts = self.X.data[inside], self.X.indices[inside], places - places[0]
-        return csr_array(parts, shape=(len(places) - 1, self.X.shape[1]))
 
     def gradient(self, w: Array) -> Array:
         """Gradient of F, shape (d,)."""

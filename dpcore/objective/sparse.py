@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy.sparse import _sparsetools as loops
@@ -112,6 +113,15 @@ class Sparse(Rows):
         return self.take(rows) if isinstance(rows, slice) else SparseBatch.of(self, rows)
 
 
+def weighted(X: Any, width: int, c: Array, start: int) -> Array:
+    """sum_i c_i x_i over the rows ``start`` .. ``start + len(c) - 1`` of a CSR matrix, (width,),
+    one row after the other and without a matrix of them.
+    """
+    total, ends = np.zeros(width), X.indptr[start : start + len(c) + 1]
+    loops.csc_matvec(width, len(c), ends, X.indices, X.data, c, total)
+    return total
+
+
 class SparseBatch(Rows):
     """Rows of a CSR matrix in the order drawn: ``data`` (float64), ``indices``, ``indptr`` as in
     CSR, and the width.
@@ -164,9 +174,8 @@ class SparseBatch(Rows):
     def weighted_sum(self, W: Array, coefficient: Coefficient) -> Array:
         if W.ndim > 1:
             return self.matrix.weighted_sum(W, coefficient)
-        total, c = np.zeros(self.width), coefficient(slice(0, self.n), self._times(W))
-        loops.csc_matvec(self.width, self.n, self.indptr, self.indices, self.data, c, total)
-        return total
+        c = coefficient(slice(0, self.n), self._times(W))
+        return weighted(self, self.width, c, 0)
 
     def group_sums(self, coefficients: Array, ends: Array) -> Array:
         return self.matrix.group_sums(coefficients, ends)
