@@ -7,9 +7,14 @@ is private, and nothing is spent.
 
 from __future__ import annotations
 
+import os
 import platform
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
+from tempfile import TemporaryDirectory
 from time import perf_counter, process_time
 from typing import Any
 
@@ -18,6 +23,7 @@ import pandas as pd
 from scipy.sparse import csr_array
 from sklearn.linear_model import LogisticRegression
 
+from dpcore.accounting.curves import ORDERS
 from dpcore.accounting.limits import Target
 from dpcore.features import Column
 from dpcore.losses import Logistic
@@ -25,12 +31,18 @@ from dpcore.objective import LinearObjective, compiled, fused
 from dpcore.objective.coded import CodedRows, Columns, Layout, Table
 from dpcore.preprocess import Encoder, EncodingReport
 from dpcore.preprocess.coding import Coding
-from dpcore.problem import Problem
+from dpcore.problem import Adjacency, Problem
+from dpcore.ranking.losses import ListNet
+from dpcore.ranking.objective import SessionObjective
+from dpcore.ranking.sessions import Sessions
+from dpcore.ranking.synthetic import FEATURES, search
 from dpcore.train import plan, run
+from tasks.peers import PeerError, PeerRun, find_peer
 
 CATEGORIES, LEVELS, NUMBERS, HATS, NODES = 8, 12, 6, 8, 253
 DENSE_COLUMNS = 120
 CANDIDATES = 8
+BATCHES, PEER_SECONDS = (256, 4096), 300.0
 
 Work = Callable[[], Any]
 Line = dict[str, Any]
@@ -206,6 +218,136 @@ def fits(n: int) -> list[Line]:
     ]
 
 
+def libraries(n: int) -> list[Line]:
+    """Epochs of ``dp_sgd`` to those of Opacus, and objective perturbation to diffprivlib's, by the
+    clock; one line says so where a library is not installed.
+    """
+    rng = np.random.default_rng(2)
+    rows = made_rows(n, False, rng)
+    y, bound = rng.choice([-1.0, 1.0], n), float(np.sqrt(CATEGORIES + NUMBERS + 1))
+    add = Problem(n=n, dimension=rows.width, loss=Logistic(), norm_bound=bound, intercept=True)
+    swap = replace(add, adjacency=Adjacency.REPLACE_ONE, l2=1e-3)
+    made = LinearObjective(rows.X, y, Logistic())
+    lines = []
+    for batch in BATCHES:
+        given = {"sampling_rate": batch / n, "steps": -(-n // batch)}
+        ours = plan("dp_sgd", given, add, Target(1.0, 1e-6, "cks", "rdp"))
+        named = {"batch_size": batch, "epochs": 1, "accountant": "rdp"}
+        what = f"dp_sgd epoch at batch {batch:,}", "Opacus' epoch"
+        lines.append(beside(what, "opacus", named, partial(run, ours, made), made, add))
+    fit = plan("objective_perturbation", {}, swap, Target(1.0, 1e-6, "cks", "auto"))
+    what = "objective_perturbation", "diffprivlib's fit"
+    lines.append(beside(what, "diffprivlib", {}, partial(run, fit, made), made, swap))
+    return lines
+
+
+def beside(
+    what: tuple[str, str],
+    name: str,
+    given: Mapping[str, Any],
+    work: Work,
+    made: LinearObjective,
+    problem: Problem,
+) -> Line:
+    """``work`` to the same by another library, in seconds of the clock: it has its own process."""
+    peer = find_peer(name)
+    other = PeerRun(peer, peer.parameters(given), None, PEER_SECONDS)
+    try:
+        theirs = min(float(other.train(made, problem, (1.0, 1e-6), 0)["seconds"]) for _ in range(2))
+    except PeerError:
+        return line(what[0], f"{what[1]}: not installed", None, nanoseconds(work, made.n))
+    ours = nanoseconds(work, made.n)
+    return line(*what, ours * made.n / 1e9 / theirs, ours)
+
+
+def nanoseconds(work: Work, n: int) -> float:
+    """Of a row, by the clock."""
+    return best({"work": work}, 3, perf_counter)["work"] / n * 1e9
+
+
+def accounting() -> list[Line]:
+    """The price of one sampled step at every order to that by dp-accounting; nanoseconds are of an
+    order.
+    """
+    from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent
+    from dp_accounting.rdp import RdpAccountant
+
+    problem = Problem(n=10_000, dimension=5, loss=Logistic(), norm_bound=1.0)
+    given = {"sampling_rate": 0.01, "steps": 1000}
+    planned = plan("dp_sgd", given, problem, Target(1.0, 1e-6, "cks", "rdp"))
+    [(mechanism, steps)] = planned.events.counts
+    event = PoissonSampledDpEvent(0.01, GaussianDpEvent(planned.algorithm.noise_multiplier))
+    orders = [float(order) for order in ORDERS]
+    found = best(
+        {
+            "ours": lambda: mechanism.rdp(ORDERS),
+            "other": lambda: RdpAccountant(orders).compose(event, steps),
+        },
+        3,
+    )
+    ratio = found["ours"] / found["other"]
+    return [
+        line("price of sampled steps", "dp-accounting", ratio, found["ours"] / len(ORDERS) * 1e9)
+    ]
+
+
+def ranking(sessions: int) -> list[Line]:
+    """One clipped gradient over made-up sessions, to two products with their documents."""
+    table = search(sessions)
+    X = np.column_stack([table[f"feature_{k}"] for k in range(1, FEATURES + 1)])
+    parts = Sessions.from_rows(X, table["grade"], table["query"])
+    made = SessionObjective(parts, ListNet())
+    rng = np.random.default_rng(6)
+    w, c = rng.normal(size=made.dimension), rng.normal(size=len(X))
+    found = best(
+        {"two products": lambda: (X @ w, c @ X), "ours": lambda: made.gradient_sum(w, 0.5)}, 3
+    )
+    ratio = found["ours"] / found["two products"]
+    return [
+        line(
+            "ranking gradient",
+            "two products with all documents",
+            ratio,
+            found["ours"] / len(X) * 1e9,
+        )
+    ]
+
+
+def start() -> list[Line]:
+    """The start of a training up to its price, by the clock, to importing what it computes with;
+    nanoseconds are of the whole.
+    """
+    calls = {
+        "plan": ["-m", "flows.cli", "plan", "--json"],
+        "imports": ["-c", "import numpy, scipy.sparse, pandas, sklearn.linear_model"],
+    }
+    with TemporaryDirectory() as home:
+        environment = {**os.environ, "DPFLOWS_HOME": home, "PYTHONPATH": os.pathsep.join(sys.path)}
+        found = best(
+            {
+                name: partial(
+                    subprocess.run,
+                    [sys.executable, *call],
+                    env=environment,
+                    check=True,
+                    capture_output=True,
+                )
+                for name, call in calls.items()
+            },
+            2,
+            perf_counter,
+        )
+    ratio = found["plan"] / found["imports"]
+    return [
+        line(
+            "start of a training",
+            "importing numpy, scipy, pandas, scikit-learn",
+            ratio,
+            found["plan"] * 1e9,
+        )
+    ]
+
+
 def encoding(n: int) -> list[Line]:
     """A frame of declared columns to codes, and to the sparse matrix."""
     rng = np.random.default_rng(3)
@@ -268,9 +410,16 @@ def line(what: str, to: str, ratio: float | None, nanoseconds: float) -> Line:
     }
 
 
-def measured(n: int) -> dict[str, Any]:
-    """All lines for tables of about n rows, with the machine that they were measured on."""
-    lines = [*sums(n), *dense(max(n // 4, 1000)), *fits(min(n, 48_842)), *encoding(min(n, 200_000))]
+def measured(n: int, elsewhere: bool = True) -> dict[str, Any]:
+    """All lines for tables of about n rows, with the machine that they were measured on.
+
+    ``elsewhere``: those too that take processes of their own.
+    """
+    small = min(n, 48_842)
+    lines = [*sums(n), *dense(max(n // 4, 1000)), *fits(small)]
+    lines += [*accounting(), *ranking(max(min(n // 100, 1500), 20))]
+    lines += [*libraries(small), *start()] if elsewhere else []
+    lines += encoding(min(n, 200_000))
     lines += scaling(tuple(sorted({max(n // 20, 1000), n // 4, n})))
     machine = {
         "processor": platform.processor() or platform.machine(),

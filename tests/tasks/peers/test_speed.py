@@ -5,6 +5,7 @@ done beside it.
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from dpcore.objective import compiled
 from tasks.peers import speed
@@ -12,10 +13,10 @@ from tasks.peers import speed
 
 def test_every_line_is_measured_beside_what_it_is_compared_with(monkeypatch) -> None:
     monkeypatch.setattr(compiled, "available", lambda: False)  # compiling is measured elsewhere
-    found = speed.measured(2000)
+    found = speed.measured(2000, elsewhere=False)
     assert found["passes"] == "numpy" and not compiled.in_use()
     names = [line["what"] for line in found["lines"]]
-    assert len(names) == len(set(names)) >= 9
+    assert len(names) == len(set(names)) >= 11
     for line in found["lines"]:
         assert line["ns_a_row"] > 0 and (line["ratio"] is None or line["ratio"] > 0)
 
@@ -37,3 +38,17 @@ def test_made_rows_are_of_the_shape_that_the_design_names() -> None:
     assert levels.layout.row_bytes == 10 and exact.layout.row_bytes == 34
     assert levels.width == exact.width == 145
     assert np.allclose(exact.X.sum(axis=1), 15.0)
+
+
+@pytest.mark.slow
+def test_what_runs_in_processes_of_its_own_is_measured_or_said_to_be_missing() -> None:
+    lines = [*speed.libraries(4000), *speed.start()]
+    assert [line["what"].split(" at ")[0] for line in lines] == [
+        "dp_sgd epoch",
+        "dp_sgd epoch",
+        "objective_perturbation",
+        "start of a training",
+    ]
+    for line in lines:
+        assert line["ns_a_row"] > 0
+        assert (line["ratio"] is None) == line["to"].endswith("not installed")
