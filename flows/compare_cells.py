@@ -25,6 +25,7 @@ from tasks.compare.cell import CellRecord
 from tasks.compare.config import CompareConfig
 from tasks.compare.grid import Setting
 from tasks.compare.resume import Comparison
+from tasks.data.cluster import security_of
 from tasks.ledger import Reservation
 from tasks.peers import end_all
 
@@ -189,7 +190,7 @@ def worker_count(config: CompareConfig) -> int:
 
 
 def task_runner(config: CompareConfig) -> Any:
-    """Threads, processes or a local Dask cluster."""
+    """Threads, processes, a Dask cluster on this machine, or the one at ``engine.address``."""
     workers = worker_count(config)
     if config.runner == "threads":
         return ThreadPoolTaskRunner(max_workers=workers)
@@ -198,4 +199,9 @@ def task_runner(config: CompareConfig) -> Any:
     from prefect_dask import DaskTaskRunner
 
     logging.getLogger("distributed").setLevel(logging.WARNING)  # it tells every opening and closing
+    if config.engine is not None and config.engine.address is not None:
+        engine = config.engine
+        tls = {"ca": engine.ca, "cert": engine.cert, "key": engine.key}
+        security = security_of(config.engine.address, tls)
+        return DaskTaskRunner(address=engine.address, client_kwargs={"security": security})
     return DaskTaskRunner(cluster_kwargs={"n_workers": workers, "threads_per_worker": 1})

@@ -69,7 +69,7 @@ def large_words(job: Job, admitted: Planned) -> str:
     """Price, disk and time of a training whose rows are not kept in memory, before a file of it is
     opened; empty of others.
     """
-    if not job.kind.coded or (found := outlook(job))["engine"] == "memory":
+    if not job.kind.coded or (found := outlook(job, admitted))["engine"] == "memory":
         return ""
     promise = statement.guarantee(admitted)
     return (
@@ -203,7 +203,7 @@ def plan_report(job: Job, planned: Planned) -> dict[str, Any]:
         "reason": planned.reason,
         "parameters": parameters,
         **words_of(job, planned).report,
-        **(outlook(job) if job.kind.coded else {}),
+        **(outlook(job, planned) if job.kind.coded else {}),
         "phases": planned.phases,
         "noise_multiplier": parameters["noise_multiplier"],
         "releases": len(planned.events),

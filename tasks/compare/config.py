@@ -21,6 +21,7 @@ from tasks.config.train import (
     MOST_EPSILON,
     SCHEMA_VERSION,
     Count,
+    EngineSection,
     LedgerSection,
     ModelSection,
     Number,
@@ -384,9 +385,14 @@ class CompareConfig(Section):
         default=None, description="a number of releases; null for no curves"
     )
     runner: Literal["threads", "processes", "dask"] = Field(
-        default="threads", description="threads or processes"
+        default="threads", description="threads, processes or dask"
     )
     workers: Count | None = Field(default=None, description="null for one a processor")
+    engine: EngineSection | None = Field(
+        default=None,
+        description="where rows are kept: kind, and the address of a scheduler, which runner: dask "
+        "takes too",
+    )
     reproducible: bool = Field(
         default=False, description="true draws noise from the seed, on public data alone"
     )

@@ -15,12 +15,14 @@ from typing import Any
 import numpy as np
 
 from dpcore.errors import InputError
+from dpcore.objective.shards import InShards
 from dpcore.problem import Adjacency
 from dpcore.ranking.sessions import Sessions, join
 from tasks.compare.config import ProtocolSection, fold_numbers, secret_fold_numbers
 from tasks.compare.grid import Cell, Setting
 from tasks.data import Reading
 from tasks.kinds.base import Job, reading_of
+from tasks.kinds.engine import choose
 from tasks.readers import source_paths
 from tasks.readers.parts import Part
 
@@ -128,10 +130,11 @@ class Rows:
             train, test = table.train, table.train if table.test is None else table.test
         else:
             numbers = self._numbers(table.train.n, secret, repeat)
-            train, test = (
-                table.train.take(np.flatnonzero(side))
-                for side in (numbers != fold, numbers == fold)
-            )
+            places = [np.flatnonzero(side) for side in (numbers != fold, numbers == fold)]
+            if isinstance(getattr(table.train, "X", None), InShards):
+                whole = job.kind.sums(job, table.train)  # its folds are sums too, and not copied
+                return Fold(*(whole.take(rows) for rows in places))
+            train, test = (table.train.take(rows) for rows in places)
         return Fold(job.kind.sums(job, train), test)
 
     def _numbers(self, rows: int, secret: bytes | None, repeat: int) -> np.ndarray:
@@ -149,6 +152,8 @@ class Rows:
         job, protocol = setting.job, self.protocol
         if job.schema.label.kind != "binary" or protocol.folds == 1 or not job.public:
             return
+        if kept_in(job):
+            return  # labels are not here
         for repeat in range(protocol.partitions):
             y = self.table(setting, repeat).train.y
             numbers = fold_numbers(len(y), protocol.folds, self.seed, repeat)
@@ -182,17 +187,34 @@ def is_redrawn(job: Job) -> bool:
 
 
 def table_key(job: Job) -> str:
-    """What the encoded rows depend on: files, schema and encoder."""
+    """What the encoded rows depend on: files, schema and encoder; and the loss, where workers that
+    make sums know it.
+    """
     data = job.config.data
-    named = (str(data.path), str(data.test_path), str(job.blocks))
+    named = [str(data.path), str(data.test_path), str(job.blocks)]
+    if kept_in(job) == "dask":
+        named.append(repr(job.problem.loss))
     text = "\n".join([*named, job.schema.model_dump_json(), job.encoder.to_json()])
     return sha256(text.encode()).hexdigest()
+
+
+def kept_in(job: Job) -> str:
+    """Shards or dask, where section ``engine`` leads rows there; empty where they are in memory."""
+    if job.config.engine is None:
+        return ""
+    kind = choose(job).kind
+    return "" if kind == "memory" else kind
 
 
 def read(job: Job, protocol: ProtocolSection) -> Table:
     """Read and encode the rows of a job: those of the blocks that its reservation names."""
     if job.kind.in_partitions and protocol.parts and job.schema.source.kind == "file":
         return _partition(job, protocol.folds)
+    if kept_in(job):
+        # exact counts are checked by ``Rows.table``
+        counted = replace(job, problem=replace(job.problem, adjacency=Adjacency.ADD_REMOVE))
+        found = job.kind.load(counted, reading_of(job))
+        return Table(found.train, found.test)
     # A promise about the rows, of whatever relation: nothing is refused for their labels;
     # ``Rows.table`` counts them.
     loaded = reading_of(job).load(job.encoder, None if job.public else Adjacency.ADD_REMOVE)

@@ -24,10 +24,10 @@ from uuid import uuid4
 
 from dpcore.errors import DPFlowsError, InputError, unknown_name
 from dpcore.problem import Adjacency
-from tasks.compare.baselines import COUNTS, MINIMISATION_ERROR
+from tasks.compare.baselines import COUNTS, MINIMISATION_ERROR, asked
 from tasks.compare.cell import SUPPORT, CellRecord
 from tasks.compare.config import CompareConfig
-from tasks.compare.folds import Rows, content_digest, fingerprint, stat_digest
+from tasks.compare.folds import Rows, content_digest, fingerprint, kept_in, stat_digest
 from tasks.compare.grid import Cell, LeftOut, Plans, Setting, cells_of, expand, warnings_of
 from tasks.compare.grouping import SECONDS
 from tasks.compare.ratios import check_interpreter, peer_settings
@@ -180,6 +180,7 @@ def all_settings(config: CompareConfig) -> tuple[list[Setting], list[LeftOut]]:
     check_metrics(config, settings)
     check_folds(config, settings)
     check_one_reading(settings)
+    check_engine(config, settings)
     elsewhere, missing = peer_settings(config)
     return [*settings, *elsewhere], [*left_out, *missing]
 
@@ -282,6 +283,34 @@ def objective_words(settings: Sequence[Setting]) -> list[str]:
         "algorithms differ in their own ridge or encoding, so the metric objective is not one "
         "function for all; set objective.l2 and preprocess to compare it."
     ]
+
+
+def check_engine(config: CompareConfig, settings: Iterable[Setting]) -> None:
+    """Raise ``InputError`` for what needs single rows where folds are sums over shards."""
+    engine = config.engine
+    if engine is None:
+        return
+    if config.runner != "threads":
+        if engine.kind in ("shards", "dask"):
+            raise InputError(
+                f"Expected runner: threads for engine.kind={engine.kind}, got {config.runner!r}: "
+                "cells that run elsewhere read their rows into their own memory; leave one out."
+            )
+        return
+    jobs = {setting.data: setting.job for setting in settings if kept_in(setting.job)}
+    for name, job in jobs.items():
+        if job.schema.label.kind != "binary":
+            lacking = f"for {name!r}, whose label is of kind {job.schema.label.kind}"
+        elif config.peers is not None:
+            lacking = "beside peers, which get single rows"
+        elif asked(config.metrics):
+            lacking = f"for the metric {MINIMISATION_ERROR}, which needs second derivatives"
+        else:
+            continue
+        raise InputError(
+            f"Expected rows in memory {lacking}, got engine.kind={engine.kind}; use "
+            "engine.kind=memory."
+        )
 
 
 def check_runner(config: CompareConfig) -> None:

@@ -299,6 +299,8 @@ def training_config(
         ),
         algorithm=AlgorithmSection(name=entry.name, preset=entry.preset, **entry.parameters),
         evaluate=EvaluateSection(baselines=False),
+        # what runs elsewhere reads its rows into its own memory
+        engine=config.engine if config.runner == "threads" else None,
         ledger=config.ledger,
         seed=config.seed,
     )

@@ -324,16 +324,7 @@ def connect(
             security=Security.temporary(),
         )
         return Client(cluster), cluster
-    require_encrypted(address)
-    security = None
-    if address.startswith("tls://"):
-        given = tls_files(tls)
-        security = Security(
-            tls_ca_file=given["ca"],
-            tls_client_cert=given["cert"],
-            tls_client_key=given["key"],
-            require_encryption=True,
-        )
+    security = security_of(address, tls)
     try:
         return Client(address, security=security, timeout=f"{CONNECT:g}s"), None
     except Exception as error:
@@ -341,6 +332,25 @@ def connect(
             f"Expected the Dask scheduler at {address} to answer, got {type(error).__name__}; "
             "start it, or correct engine.address and the certificates. Nothing was spent."
         ) from None
+
+
+def security_of(address: str, tls: dict[str, str | None]) -> Any:
+    """What a client of the scheduler at ``address`` shows and asks for; None on this machine.
+
+    Raises ``InputError`` where one elsewhere would not be reached by TLS.
+    """
+    from distributed import Security
+
+    require_encrypted(address)
+    if not address.startswith("tls://"):
+        return None
+    given = tls_files(tls)
+    return Security(
+        tls_ca_file=given["ca"],
+        tls_client_cert=given["cert"],
+        tls_client_key=given["key"],
+        require_encryption=True,
+    )
 
 
 def require_encrypted(address: str) -> None:

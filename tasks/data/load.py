@@ -32,7 +32,14 @@ from tasks.data.rows import (
     with_queries,
 )
 from tasks.data.shards import PLAIN, CodedStore, Storage
-from tasks.data.store import GrowingArray, Matrix, full_disk_told, private_folder, sweep
+from tasks.data.store import (
+    GrowingArray,
+    Matrix,
+    full_disk_told,
+    give_back_memory,
+    private_folder,
+    sweep,
+)
 from tasks.data.units import unit_names
 from tasks.home import Home
 from tasks.readers import Chunk, Paths, frame_chunks, open_chunks, sibling_paths, source_paths
@@ -188,7 +195,10 @@ def load(
     with full_disk_told(place), private_folder(place) if large else nullcontext(None) as folder:
         wanted = Wanted(blocks, group, "test" in sides, storage.coding, whole)
         storage.require_room(folder)
-        return _load(schema, encoder, files, tests, frame, test_frame, adjacency, wanted, folder)
+        found = _load(schema, encoder, files, tests, frame, test_frame, adjacency, wanted, folder)
+    if large:
+        give_back_memory()
+    return found
 
 
 def _load(

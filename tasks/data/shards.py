@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -88,11 +89,26 @@ class CodedStore:
         if self._room is None:
             layout = self.coding.layout
             self._room = Table(
-                np.empty((layout.narrow, SHARD_ROWS), np.uint8),
-                np.empty((layout.wide, SHARD_ROWS), np.uint16),
-                np.empty((layout.fractions, SHARD_ROWS), np.float32),
+                self._scratch("codes8", (layout.narrow, SHARD_ROWS), np.uint8),
+                self._scratch("codes16", (layout.wide, SHARD_ROWS), np.uint16),
+                self._scratch("fractions", (layout.fractions, SHARD_ROWS), np.float32),
             )
         return self._room
+
+    def _scratch(self, name: str, shape: tuple[int, int], kind: Any) -> np.ndarray:
+        """An array in a file without a name: its pages may leave memory, as none of its own may."""
+        if not shape[0]:
+            return np.empty(shape, kind)
+        assert self.folder is not None
+        path = self.folder / f"{self.name}.room.{name}"
+        with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), "r+b") as file:
+            # written once, so that a full disk is an error here and no signal later
+            for column in np.zeros((shape[0], 1), kind):
+                file.write(np.broadcast_to(column, shape[1]).tobytes())
+            file.flush()
+            found = np.memmap(file, dtype=kind, mode="r+", shape=shape)
+        path.unlink()
+        return found
 
     def cut_here(self) -> None:
         """End a shard with the last row of a file, so that shards are the same whoever reads it."""

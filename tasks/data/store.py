@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import logging
@@ -9,11 +10,12 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+import pyarrow as pa
 from scipy.sparse import csr_array, issparse
 
 from dpcore.errors import DPFlowsError
@@ -190,3 +192,10 @@ def full_disk_told(folder: Path) -> Iterator[None]:
             f"Expected room for encoded rows under {folder}, got: {error.strerror}; make room "
             "there, or set DPFLOWS_HOME to a larger disk. The training had not begun."
         ) from None
+
+
+def give_back_memory() -> None:
+    """Hand what allocators keep of freed chunks back to the system, where they know how."""
+    pa.default_memory_pool().release_unused()
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)

@@ -12,6 +12,7 @@ from dpcore.losses import plain_name
 from dpcore.objective import compiled
 from dpcore.objective.shards import OFFERED, SHARD_ROWS
 from dpcore.preprocess.coding import Coding
+from dpcore.train import Planned
 from dpcore.train.planning import resolve_name
 from tasks.data.shards import PLAIN, Storage
 from tasks.home import Home
@@ -163,7 +164,14 @@ def single_rows(name: str) -> str:
     return ""
 
 
-def outlook(job: Job) -> dict[str, object]:
+def passes_of(planned: Planned) -> int:
+    """How often a plan reads the rows: once a release, of a share of them where it samples."""
+    rate = planned.parameters.get("sampling_rate")
+    share = float(rate) if isinstance(rate, int | float) else 1.0
+    return max(1, round(len(planned.events) * share))
+
+
+def outlook(job: Job, planned: Planned) -> dict[str, object]:
     """What a plan says of storage and time; minutes are a rule of thumb for one processor."""
     choice = choose(job)
     found: dict[str, object] = {"engine": choice.kind, "engine_reason": choice.reason}
@@ -172,11 +180,12 @@ def outlook(job: Job) -> dict[str, object]:
         return found
     columns, n = len(coding.layout.sizes), job.problem.n
     pace = COMPILED_NS if compiled.available() else PLAIN_NS
-    seconds = passes(job) * n * columns * pace * 1e-9 + n / ENCODED
+    count = passes_of(planned)
+    seconds = count * n * columns * pace * 1e-9 + n / ENCODED
     found |= {
         "stored_columns": columns,
         "row_bytes": choice.storage.row_bytes,
-        "passes": passes(job),
+        "passes": count,
     }
     if choice.storage.shards:
         found |= {

@@ -124,6 +124,8 @@ class Table(Kind):
         says which matter.
         """
         loss = "" if job.algorithm.name == "majority" else job.problem.loss.name
+        if isinstance(part, ShardedObjective):  # a fold
+            return by_counts(part, weights)
         if isinstance(part.X, RemoteRows):
             return by_counts(self.sums(job, part), weights)
         part = few(part)

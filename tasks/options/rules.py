@@ -170,8 +170,6 @@ RULES = (
          "canaries are rows in memory; leave one out"),
     Rule("engine.kind=shards", "evaluate.subgroup", (ABSENT,),
          "groups of single rows are kept in memory; leave one out"),
-    Rule("engine.kind=shards", "command", ("train",),
-         "folds are cut in memory; leave it out"),
     Rule("engine.kind=dask", "unit", ("record",),
          "all rows of a unit are needed side by side; leave it out"),
     Rule("engine.kind=dask", "bounds", (DECLARED,),
@@ -188,8 +186,6 @@ RULES = (
          "quality is read from counts of two classes; use engine.kind=shards"),
     Rule("engine.kind=dask", "evaluate.release", (ABSENT,),
          "its counts would need every row here; leave it out"),
-    Rule("engine.kind=dask", "command", ("train",),
-         "folds are cut in memory; leave it out"),
 )  # fmt: skip
 
 

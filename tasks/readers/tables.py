@@ -25,6 +25,9 @@ from tasks.readers.parts import Part, Remote, packing
 from tasks.readers.text import as_declared, check_names, dtype_of, header_names, text_marks
 from tasks.schema import Schema
 
+# Rows of a Parquet file that are in memory at a time: frames of more take some times their bytes.
+BATCH = 2**16
+
 
 def read_parquet(schema: Schema, part: Part, mine: Mine | None = None) -> Iterator[Chunk]:
     """Yield frames of a Parquet file, record batch by record batch; of rows that are not ``mine``
@@ -46,7 +49,8 @@ def read_parquet(schema: Schema, part: Part, mine: Mine | None = None) -> Iterat
             raise no_rows(part)
         start = 0
         columns = [given.names[k] for k in wanted]
-        for batch in file.iter_batches(chunk_rows(len(names)), columns=columns):
+        rows = min(chunk_rows(len(names)), BATCH)
+        for batch in file.iter_batches(rows, columns=columns):
             piece = batch.select(columns).rename_columns([names[k] for k in wanted])
             chunk = arrow_chunk(schema, part, piece, start, mine)
             start += chunk.rows

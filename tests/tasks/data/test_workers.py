@@ -35,6 +35,7 @@ from tasks.data.load import load
 from tasks.data.shards import Storage, written
 from tasks.data.workers import Question, Source, answer, forget, sizes
 from tasks.kinds.table import by_counts
+from tasks.readers.parts import parts_at
 from tasks.schema import Schema, find_schema
 
 CANARY = "kanarienvogel-4711"
@@ -323,6 +324,26 @@ def test_no_page_shows_tasks_or_logs_and_ports_want_a_certificate(cluster: Clust
     assert scheduler.address.startswith("tls://127.0.0.1")
     with pytest.raises((OSError, ValueError, TypeError)):
         Client(scheduler.address, timeout="2s")
+
+
+def test_workers_read_an_object_store_by_its_own_file_system(
+    cluster: Cluster, lake: Path, tmp_path: Path
+) -> None:
+    """As a bucket is read: by URL, through a file system that a task carries without credentials."""
+    from distributed import Client
+
+    pytest.importorskip("fsspec")
+    parts = parts_at(f"local://{lake}/part-*.csv")
+    assert [type(part).__name__ for part in parts] == ["Remote"] * 3
+    source = replace(source_of(lake), token="bucket", files=tuple(parts))
+    far = Cluster(source, Client(cluster.client.cluster))
+    w = np.random.default_rng(2).normal(size=source.encoder.design.dimension)
+    one, other = (
+        RemoteRows(made, "train").objective(np.empty(0), LinearObjective, Logistic())
+        for made in (cluster, far)
+    )
+    assert np.array_equal(one.gradient_sum(w, 0.3), other.gradient_sum(w, 0.3))
+    far.close()
 
 
 def test_progress_is_told_file_by_file(cluster: Cluster) -> None:
