@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from dpcore.accounting import Events
 from dpcore.accounting.limits import Further
@@ -20,6 +20,14 @@ from tasks.config import TrainConfig
 from tasks.kinds.base import Array, Job, Metrics, Sealed, Words, reading_of, target_of
 from tasks.ledger import Ledger, Reservation
 from tasks.schema import Schema
+
+
+class Encoded(NamedTuple):
+    """The records of a training in one encoding."""
+
+    job: Job
+    data: Sealed
+    sums: Sealed
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +41,7 @@ class Run:
     data: Sealed  # Loaded: training and test part
     sums: Sealed  # what is trained on; with canaries, records and canaries
     known: Sealed  # what is measured on: the records alone
+    encodings: tuple[Encoded, ...] = ()  # the same records, in each that a search may draw
     observers: tuple[Sealed, ...] = ()
     result: Result | None = None
     folder: Path | None = None  # of what the run leaves, from the reservation on

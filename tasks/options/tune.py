@@ -5,12 +5,12 @@ charged as one release.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from dpcore.accounting import ORDERS
 from dpcore.accounting.curves import epsilon_of
@@ -25,11 +25,8 @@ from tasks.config.train import TuneSection
 from tasks.kinds import kind_of
 from tasks.kinds.base import Job, Sealed, Words, target_of
 from tasks.ledger import Reservation
-from tasks.options.base import Option, Run, build_objective, load_records
+from tasks.options.base import Encoded, Option, Run, build_objective, load_records
 from tasks.schema import find_schema
-
-if TYPE_CHECKING:
-    from dpcore.objective import LinearObjective
 
 TUNED = (
     "Hyper-parameters were selected with a random number of trials; the number is not released, "
@@ -146,24 +143,18 @@ def encodings_of(grid: Mapping[str, tuple[Any, ...]]) -> list[dict[str, Any]]:
     return list(combinations(own)) if own else []
 
 
-def with_parts(job: Job, objective: LinearObjective) -> LinearObjective:
-    """``objective`` that also holds the same records in the other columns that a search may draw,
-    ``parts``.
+def all_encoded(job: Job) -> tuple[Encoded, ...]:
+    """The records in every encoding of the grid, in its order; empty where it has none.
 
     Every encoding is a public map, so all are made before a trial.
     """
     assert job.config.tune is not None
-    if not (encodings := encodings_of(grid_of(job.config.tune))):
-        return objective
-    stored = json.loads(job.config.canonical())
-    built = []
-    for values in encodings:
+    stored, built = json.loads(job.config.canonical()), []
+    for values in encodings_of(grid_of(job.config.tune)):
         own = job.kind.describe(varied(stored, values), job.schema)
         loaded = load_records(own)
-        built.append((own, loaded, build_objective(own, loaded)))
-    objective.encoded = built  # type: ignore[attr-defined]
-    objective.parts = [sums.open() for _, _, sums in built]  # type: ignore[attr-defined]
-    return objective
+        built.append(Encoded(own, loaded, build_objective(own, loaded)))
+    return tuple(built)
 
 
 def combinations(grid: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
@@ -226,7 +217,12 @@ def _check_key(key: str) -> None:
 
 
 def selected(
-    job: Job, planned: Planned, result: Result, loaded: Sealed, objective: Sealed
+    job: Job,
+    planned: Planned,
+    result: Result,
+    loaded: Sealed,
+    objective: Sealed,
+    encodings: Sequence[Encoded] = (),
 ) -> tuple[Job, Planned, Sealed, Sealed]:
     """Job, plan and records as the setting has them that a tuned run selected, which its charge
     covers.
@@ -239,8 +235,9 @@ def selected(
     chosen = planned.algorithm.settings[planned.algorithm.selected]
     if chosen.part is None:
         return replace(job, problem=chosen.problem), planned, loaded, objective
-    encoded, loaded, objective = objective.open().encoded[chosen.part]
-    return replace(job, problem=chosen.problem, encoder=encoded.encoder), planned, loaded, objective
+    encoded = encodings[chosen.part]
+    job = replace(job, problem=chosen.problem, encoder=encoded.job.encoder)
+    return job, planned, encoded.data, encoded.sums
 
 
 def report(planned: Planned) -> dict[str, Any]:
@@ -273,11 +270,14 @@ class Tune(Option):
         return plan_tuned(job, target_of(job.config), *limits)
 
     def before_reserve(self, run: Run) -> Run:
-        with_parts(run.job, run.sums.open())
-        return run
+        built = all_encoded(run.job)
+        run.sums.open().parts = [one.sums.open() for one in built]
+        return replace(run, encodings=built)
 
     def after_fit(self, run: Run, reservation: Reservation) -> Run:
-        job, planned, data, known = selected(run.job, run.planned, run.fitted, run.data, run.known)
+        job, planned, data, known = selected(
+            run.job, run.planned, run.fitted, run.data, run.known, run.encodings
+        )
         return replace(run, job=job, planned=planned, data=data, known=known)
 
     def words(self, job: Job, planned: Planned | None) -> Words:

@@ -165,9 +165,8 @@ def committed(
             # columns of a setting are its own
             loaded: Any = training.load_records(job) if parts else None
             sums: Any = training.build_objective(job, loaded) if parts else None
-            if parts:
-                tune.with_parts(job, sums.open())
-            job, planned, _, _ = tune.selected(job, planned, result, loaded, sums)
+            built = tune.all_encoded(job) if parts else ()
+            job, planned, _, _ = tune.selected(job, planned, result, loaded, sums, built)
             price = record_run.convert(planned)
             record_run.commit(folder / "run", job, planned, price, result, ledger, reservation)
     files = {name: (folder / "run" / name).read_bytes() for name in (CONFIG, STATEMENT, MECHANISMS)}
