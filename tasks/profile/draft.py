@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import ceil, floor, log10
 from pathlib import Path, PurePath
 from sys import float_info
@@ -125,18 +126,14 @@ def draft_schema(place: str | Path, label: str | None = None, name: str | None =
             f"Expected a label column of {path}, got label={label!r}; it has "
             f"{', '.join(frame.columns)}."
         )
-    columns = {
-        c: _column(frame[c], draft.notes, draft.reasons) for c in frame.columns if c != label
-    }
+    others = frame.columns[frame.columns != label]
+    columns = {c: _column(frame[c], draft.notes, draft.reasons) for c in others}
     _twins(frame, label, columns, draft.notes)
     source = {**found.pop("source", {}), "path": str(place)}
     draft.values |= {"public": {"n": round(0.8 * len(frame))}, "source": source, **found}
     draft.values["columns"] = columns
     if label is not None:
-        draft.values["label"] = label_spec(frame[label], _bounds, draft.notes)
-        if draft.values["label"].get("kind") != "regression" and frame[label].isin(MARKS).any():
-            draft.values["label"]["undeclared"] = "drop"  # rows without a label, under add_remove
-        _as_ranking(frame, label, draft)
+        _add_label(frame, label, draft)
     draft.values["split"] = {"kind": "hash", "test_share": 0.2}
     return checked(draft)
 
@@ -171,6 +168,14 @@ def cells_of(parts: Sequence[Part], notes: list[str]) -> tuple[pd.DataFrame, dic
     layout = layout if len(formats) == 1 else {k: v for k, v in layout.items() if k != "source"}
     rows = pd.concat([other[list(frame)] for _, other, _ in read], ignore_index=True)
     return rows, dict(layout)
+
+
+def _add_label(frame: pd.DataFrame, label: str, draft: Draft) -> None:
+    spec = label_spec(frame[label], _bounds, draft.notes)
+    if spec.get("kind") != "regression" and frame[label].isin(MARKS).any():
+        spec["undeclared"] = "drop"  # rows without a label, under add_remove
+    draft.values["label"] = spec
+    _as_ranking(frame, label, draft)
 
 
 def _as_ranking(frame: pd.DataFrame, label: str, draft: Draft) -> None:
@@ -219,60 +224,109 @@ def draft_name(place: str | Part, name: str | None) -> str:
     return f"my-{plain}" if plain in known_schemas() else plain
 
 
+class Seen:
+    """The cells of one column, and what they show."""
+
+    def __init__(self, cells: pd.Series) -> None:
+        self.name, self.rows = str(cells.name), len(cells)
+        self.full = cells[~cells.isin(MARKS)]
+        self.distinct = self.full.unique()
+        self.blanks = len(cells) - len(self.full)
+        marks = sorted(set(cells[cells.isin(MARKS)]) - {""})
+        self.extra: dict[str, Any] = {"missing": marks} if marks else {}
+        self.extra |= {"fill": "zeros"} if self.blanks else {}
+
+    @cached_property
+    def numbers(self) -> pd.Series:
+        return pd.to_numeric(self.full, errors="coerce")
+
+    @cached_property
+    def share(self) -> float:
+        """How many of the cells with a value are numbers."""
+        return float(self.numbers.notna().mean())
+
+    @cached_property
+    def whole(self) -> bool:
+        return self.share == 1.0 and bool((self.numbers % 1 == 0).all())
+
+    @cached_property
+    def date(self) -> str:
+        """The format of dates; empty where the cells are none."""
+        return _date_format(self.full)
+
+
 def _column(cells: pd.Series, notes: list[str], reasons: dict[str, list[str]]) -> dict[str, Any]:
     """The suggested declaration of one column; what stands behind it goes to ``reasons``."""
-    name, full = str(cells.name), cells[~cells.isin(MARKS)]
-    distinct, blank = full.unique(), len(full) < len(cells)
-    marks = sorted(set(cells[cells.isin(MARKS)]) - {""})
-    extra: dict[str, Any] = ({"missing": marks} if marks else {}) | (
-        {"fill": "zeros"} if blank else {}
-    )
-    if blank:
-        notes.append(f"{name}: {len(cells) - len(full)} cells without a value; decide on a fill")
-    if len(distinct) <= 1:
-        notes.append(f"{name}: constant" if len(distinct) else f"{name}: empty")
-        return {"kind": "ignore"}
-    numbers = pd.to_numeric(full, errors="coerce")
-    share = float(numbers.notna().mean())
-    whole = share == 1.0 and bool((numbers % 1 == 0).all())
-    if (
-        len(distinct) == len(cells)
-        and len(cells) > 20
-        and (whole or share < 0.5)
-        and not _date_format(full)
-    ):
-        notes.append(f"{name}: a value of its own in every row, an identifier")
+    seen = Seen(cells)
+    if seen.blanks:
+        notes.append(f"{seen.name}: {seen.blanks} cells without a value; decide on a fill")
+    drafts = (draft(seen, notes, reasons) for draft in DRAFTS)
+    return next(found for found in drafts if found is not None)
+
+
+def _constant(seen: Seen, notes: list[str], reasons: dict[str, list[str]]) -> dict[str, Any] | None:
+    if len(seen.distinct) > 1:
+        return None
+    notes.append(f"{seen.name}: constant" if len(seen.distinct) else f"{seen.name}: empty")
+    return {"kind": "ignore"}
+
+
+def _identifier(
+    seen: Seen, notes: list[str], reasons: dict[str, list[str]]
+) -> dict[str, Any] | None:
+    if len(seen.distinct) == seen.rows > 20 and (seen.whole or seen.share < 0.5) and not seen.date:
+        notes.append(f"{seen.name}: a value of its own in every row, an identifier")
         return {"kind": "id"}
-    if offer := offered_as_user(name, full, len(cells), notes):
-        reasons[name] = offer
+    if offer := offered_as_user(seen.name, seen.full, seen.rows, notes):
+        reasons[seen.name] = offer
         return {"kind": "id"}
-    if share == 1.0 and full.str.fullmatch(r"0[0-9]+").any():
-        notes.append(f"{name}: digits with leading zeros, codes and no numbers")
-        share = 0.0
-    if share == 1.0 and not (form := _date_format(full)):
-        if set(numbers.unique()) == {0, 1}:
-            return {"kind": "flag", **extra}
-        low, high = _bounds(full, numbers)
-        reasons[name] = number_reasons(name, numbers, whole, notes)
-        if whole and len(distinct) <= 12:
-            notes.append(f"{name}: {len(distinct)} whole numbers; categorical if they are codes")
-        return {"kind": "numeric", "low": low, "high": high, **extra}
-    if 0.5 < share < 1.0:
-        odd = next(t for t, n in zip(full, numbers, strict=True) if pd.isna(n))
-        notes.append(f"{name}: mixed types, mostly numbers but also {odd!r}")
-    if form := _date_format(full):
-        days = pd.to_datetime(full, format=form)
-        notes.append(f"{name}: dates as {form}")
-        reasons[name] = offered_as_block(name, form, days)
-        bounds = {"low": f"{days.min().year}-01-01", "high": f"{days.max().year}-12-31"}
-        return {"kind": "date", "format": form, **bounds, "parts": ["elapsed"], **extra}
-    if len(distinct) > MOST_LEVELS and (cut := cut_levels(name, full, notes)):
-        reasons[name] = cut[1]
-        return {**cut[0], **extra}
-    if len(distinct) > MOST_LEVELS:
-        notes.append(f"{name}: {len(distinct)} different texts, free text or an identifier")
-        return {"kind": "ignore"}
-    return {"kind": "categorical", "levels": sorted(map(str, distinct)), **extra}
+    return None
+
+
+def _number(seen: Seen, notes: list[str], reasons: dict[str, list[str]]) -> dict[str, Any] | None:
+    if seen.share < 1.0:
+        if seen.share > 0.5:
+            odd = next(t for t, n in zip(seen.full, seen.numbers, strict=True) if pd.isna(n))
+            notes.append(f"{seen.name}: mixed types, mostly numbers but also {odd!r}")
+        return None
+    if seen.full.str.fullmatch(r"0[0-9]+").any():
+        notes.append(f"{seen.name}: digits with leading zeros, codes and no numbers")
+        return None
+    if seen.date:
+        return None
+    if set(seen.numbers.unique()) == {0, 1}:
+        return {"kind": "flag", **seen.extra}
+    low, high = _bounds(seen.full, seen.numbers)
+    reasons[seen.name] = number_reasons(seen.name, seen.numbers, seen.whole, notes)
+    if seen.whole and len(seen.distinct) <= 12:
+        few = len(seen.distinct)
+        notes.append(f"{seen.name}: {few} whole numbers; categorical if they are codes")
+    return {"kind": "numeric", "low": low, "high": high, **seen.extra}
+
+
+def _date(seen: Seen, notes: list[str], reasons: dict[str, list[str]]) -> dict[str, Any] | None:
+    if not seen.date:
+        return None
+    days = pd.to_datetime(seen.full, format=seen.date)
+    notes.append(f"{seen.name}: dates as {seen.date}")
+    reasons[seen.name] = offered_as_block(seen.name, seen.date, days)
+    bounds = {"low": f"{days.min().year}-01-01", "high": f"{days.max().year}-12-31"}
+    return {"kind": "date", "format": seen.date, **bounds, "parts": ["elapsed"], **seen.extra}
+
+
+def _levels(seen: Seen, notes: list[str], reasons: dict[str, list[str]]) -> dict[str, Any]:
+    many = len(seen.distinct)
+    if many <= MOST_LEVELS:
+        return {"kind": "categorical", "levels": sorted(map(str, seen.distinct)), **seen.extra}
+    if cut := cut_levels(seen.name, seen.full, notes):
+        reasons[seen.name] = cut[1]
+        return {**cut[0], **seen.extra}
+    notes.append(f"{seen.name}: {many} different texts, free text or an identifier")
+    return {"kind": "ignore"}
+
+
+# What a column may be, in the order in which it is asked; levels at last.
+DRAFTS = (_constant, _identifier, _number, _date, _levels)
 
 
 def _date_format(full: pd.Series) -> str:

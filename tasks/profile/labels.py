@@ -48,15 +48,12 @@ def likely_label(frame: pd.DataFrame, notes: list[str]) -> str | None:
     """
     votes, shown = {}, {}
     for name in map(str, frame.columns):
-        full = filled(frame[name])
-        size = full.nunique()
-        numbers = size > 1 and bool(pd.to_numeric(full, errors="coerce").notna().all())
-        if size < 2 or not (numbers or size <= MOST_CLASSES):
-            continue
-        votes[name] = 2 * telling(name) + (size == 2) + (name == str(frame.columns[-1]))
-        shown[name] = f"{name} ({size} {'numbers' if numbers and size > 2 else 'values'})"
+        size, what = values_of(frame[name])
+        if what:
+            votes[name] = 2 * telling(name) + (size == 2) + (name == str(frame.columns[-1]))
+            shown[name] = f"{name} ({size} {what})"
     best = max(votes, key=votes.__getitem__, default="")
-    others = [name for name, count in votes.items() if count and name != best]
+    others = [name for name in votes if votes[name] and name != best]
     if votes.get(best, 0) >= 2 + max((votes[name] for name in others), default=0):
         told = could_be([shown[name] for name in others])
         notes.append(f"label {best}: by its name, values and place{told}; say another by --label")
@@ -66,6 +63,18 @@ def likely_label(frame: pd.DataFrame, notes: list[str]) -> str | None:
         "--label"
     )
     return None
+
+
+def values_of(cells: pd.Series) -> tuple[int, str]:
+    """How many values a column has and what they are; what is empty for one that can be no
+    label.
+    """
+    full = filled(cells)
+    size = full.nunique()
+    numbers = size > 1 and bool(pd.to_numeric(full, errors="coerce").notna().all())
+    if size < 2 or not (numbers or size <= MOST_CLASSES):
+        return size, ""
+    return size, "numbers" if numbers and size > 2 else "values"
 
 
 def could_be(columns: list[str]) -> str:
@@ -118,9 +127,7 @@ def label_spec(cells: pd.Series, bounds: Any, notes: list[str]) -> dict[str, Any
             f"texts in column {name!r}, for which nothing can be drafted; name another column with "
             "--label."
         )
-    levels = [
-        str(v) for v in (sorted(counts.index, key=float) if numeric else sorted(counts.index))
-    ]
+    levels = [str(value) for value in sorted(counts.index, key=float if numeric else None)]
     notes.append(
         f"label {name}: {len(levels)} classes"
         + ("; write kind: regression with low and high if they are amounts" if numeric else "")

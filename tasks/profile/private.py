@@ -91,29 +91,29 @@ def state_facts(values: dict[str, Any], dataset: Dataset, notes: list[str]) -> N
         values["unit"] = dataset.unit
     if not dataset.limited:
         values["public"]["public"] = True
-    user = blocks.user_column or (
-        facts.id_column if facts is not None and dataset.unit == "user" else None
-    )
+    user = _user_column(dataset)
     if user is not None:
         _declare(columns, user, "user", dataset, notes)
-        values["split"] = (
-            {**values["split"], "by": user}
-            if values["split"]["kind"] == "hash"
-            else values["split"]
-        )
+        if values["split"]["kind"] == "hash":
+            values["split"] = {**values["split"], "by": user}
     if blocks.rows_per_user is not None:
         values["public"]["rows_per_user"] = blocks.rows_per_user
     if blocks.by == "one":
         return
-    block: dict[str, Any] = {"column": blocks.column, "by": blocks.by}
-    block |= {} if blocks.count is None else {"count": blocks.count}
-    block |= {"format": facts.block_format} if facts is not None and facts.block_format else {}
-    values["block"] = block
+    form = None if facts is None else facts.block_format or None
+    block = {"column": blocks.column, "by": blocks.by, "count": blocks.count, "format": form}
+    values["block"] = {key: value for key, value in block.items() if value is not None}
     if blocks.column != user:
         _declare(columns, str(blocks.column), "block", dataset, notes)
     if blocks.rows_per_block is not None:
         values["public"].pop("n")
         values["public"]["rows_per_block"] = blocks.rows_per_block
+
+
+def _user_column(dataset: Dataset) -> str | None:
+    """The column that names the person of a row, where people are protected."""
+    by_name = dataset.facts.id_column if dataset.facts is not None else None
+    return dataset.blocks.user_column or (by_name if dataset.unit == "user" else None)
 
 
 def _declare(
@@ -226,7 +226,7 @@ def reading_of(dataset: Dataset, path: Path, facts: RowFacts | None) -> FileRead
     if dataset.unit == "record":
         return FileReading(path, blocks)
     user, rows = dataset.blocks.user_column, dataset.blocks.rows_per_user
-    if dataset.unit != "user" or user is None or rows is None or facts is None:
+    if dataset.unit != "user" or facts is None or None in (user, rows):
         raise InputError(
             "Expected unit record, or user with a user column, to profile a file of "
             f"{dataset.name!r}, got unit {dataset.unit}; declare bounds and levels by hand."
@@ -350,19 +350,12 @@ def draft_private(
             fixed_noise_seed=fixed_noise_seed,
         ).value
     units, rows = max(int(counts[0]), 1), max(int(counts[-1 - len(names)]), 1)
-    if target.delta >= 1.0 / units:
-        draft.notes.append(
-            f"delta={target.delta:g} is not below 1/n for about {units} {unit}s: publishing one of "
-            "them at random would have satisfied it; take a smaller one from here on"
-        )
+    _note_large_delta(target.delta, units, unit, draft.notes)
     filled = zip(names, counts[-len(names) :], strict=True)
     numeric = [c for c, hits in filled if c != label and hits > 0.6 * rows]
     texts = [c for c in names if c not in numeric]
     estimate = estimate_of(numeric, texts, rows, adjacency, rest, most or 1)
-    finite = {c: numbers[c][np.isfinite(numbers[c])] for c in numeric}
-    cells = Columns(
-        finite, {c: [t.encode() for t in frame[c] if t not in MARKS] for c in texts}, len(frame)
-    )
+    cells = _cells_of(frame, {c: numbers[c] for c in numeric}, texts)
     with pay(estimate.events(unit, FORM)) as on_charge:
         found = estimate_columns(
             estimate,
@@ -383,6 +376,21 @@ def draft_private(
     draft.values["label"] = _label(label, list(found[label]["levels"]), draft.notes)
     draft.values["split"] = {"kind": "hash", "test_share": 0.2}
     return checked(draft)
+
+
+def _cells_of(frame: pd.DataFrame, numbers: dict[str, Any], texts: list[str]) -> Columns:
+    """What the estimates read: finite numbers, and texts that are no missing marks."""
+    finite = {name: found[np.isfinite(found)] for name, found in numbers.items()}
+    filled = {name: [t.encode() for t in frame[name] if t not in MARKS] for name in texts}
+    return Columns(finite, filled, len(frame))
+
+
+def _note_large_delta(delta: float, units: int, unit: str, notes: list[str]) -> None:
+    if delta >= 1.0 / units:
+        notes.append(
+            f"delta={delta:g} is not below 1/n for about {units} {unit}s: publishing one of them "
+            "at random would have satisfied it; take a smaller one from here on"
+        )
 
 
 def _label(name: str, levels: list[str], notes: list[str]) -> dict[str, Any]:

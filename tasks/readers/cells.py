@@ -22,6 +22,7 @@ from tasks.readers.parts import Part, open_bytes, table_kind, unpacked
 from tasks.readers.tables import TYPED
 
 MARKS = ("", "?", "NA", "N/A", "n/a", "null", "NULL", "None", "nan", "NaN", "-", ".")
+USUAL = {"separator": ",", "encoding": "utf-8"}  # what a schema need not say
 ENCODINGS = ("utf-8", "cp1252", "latin-1")
 
 
@@ -49,11 +50,39 @@ def read_cells(
     if layout == "arff":
         return arff_cells(path, ids), {"source": {"format": "arff"}}
     if layout in TYPED:
-        frame = TYPED[layout](path)
-        if by_row:  # a gap elsewhere makes 1 into 1.0; both are the id 1
-            text_of = {name: partial(canonical, unit=name == ids) for name in frame}
-            return frame.apply(lambda column: column.astype(object).map(text_of[column.name])), {}
-        return frame.astype(object).where(frame.notna(), "").astype(str), {}
+        return typed_cells(TYPED[layout](path), by_row, ids), {}
+    lines, encoding = _lines(path, notes, by_row)
+    separator = _separator(lines[:50])
+    rows = [r for r in csv.reader(lines, delimiter=separator, skipinitialspace=True) if r]
+    read_by = {"separator": separator, "encoding": encoding}
+    text: dict[str, Any] = {key: read_by[key] for key in read_by if read_by[key] != USUAL[key]}
+    names, body = _header(rows, text, notes)
+    frame = _even(path, names, body, notes)
+    if by_row:
+        frame = _with_points(frame, ids)
+    elif _only_with_comma(frame):
+        text["decimal"] = ","
+        notes.append("some columns are numbers only with a decimal comma")
+        frame = frame.apply(lambda c: c.str.replace(",", ".") if _comma_numbers(c) else c)
+    return frame, {"text": text} if text else {}
+
+
+def _with_points(frame: pd.DataFrame, ids: str | None) -> pd.DataFrame:
+    """Each cell that is a number with a decimal comma, but for ids, as one with a point."""
+    point = {"pat": f"^{COMMA_NUMBER}$", "repl": r"\1.\2", "regex": True}
+    return frame.apply(lambda c: c if c.name == ids else c.str.replace(**point))
+
+
+def typed_cells(frame: pd.DataFrame, by_row: bool, ids: str | None) -> pd.DataFrame:
+    """Cells that have a type of their own, as text."""
+    if by_row:  # a gap elsewhere makes 1 into 1.0; both are the id 1
+        text_of = {name: partial(canonical, unit=name == ids) for name in frame}
+        return frame.apply(lambda column: column.astype(object).map(text_of[column.name]))
+    return frame.astype(object).where(frame.notna(), "").astype(str)
+
+
+def _lines(path: Path, notes: list[str], by_row: bool) -> tuple[list[str], str]:
+    """The lines of a text file, and the encoding that they were read by."""
     with unpacked(path), open_bytes(path) as file:
         raw = file.read()
     encoding = "utf-8" if by_row else next(e for e in ENCODINGS if _decodes(raw, e))
@@ -63,14 +92,14 @@ def read_cells(
         )
     if raw.startswith(b"\xef\xbb\xbf"):
         notes.append("the file starts with a byte order mark, which is read over")
-    lines = (
-        raw.decode(encoding, "replace" if by_row else "strict").removeprefix("\ufeff").splitlines()
-    )
-    separator = _separator(lines[:50])
-    rows = [r for r in csv.reader(lines, delimiter=separator, skipinitialspace=True) if r]
-    text: dict[str, Any] = {} if separator == "," else {"separator": separator}
-    text |= {} if encoding == "utf-8" else {"encoding": encoding}
-    names, body = _header(rows, text, notes)
+    text = raw.decode(encoding, "replace" if by_row else "strict").removeprefix("\ufeff")
+    return text.splitlines(), encoding
+
+
+def _even(path: Path, names: list[str], body: list[list[str]], notes: list[str]) -> pd.DataFrame:
+    """The rows as a frame, each with as many cells as there are names; raises ``InputError`` where
+    most have another number.
+    """
     if not body:
         raise no_rows(path)
     uneven = sum(len(r) != len(names) for r in body)
@@ -83,17 +112,9 @@ def read_cells(
     if uneven:
         notes.append(f"{uneven} lines have another number of fields than the header")
     body = [(r + [""] * len(names))[: len(names)] for r in body]
-    frame = pd.DataFrame(
+    return pd.DataFrame(
         {n: [r[i].strip() for r in body] for i, n in enumerate(names)}, dtype=object
     )
-    if by_row:
-        point = {"pat": f"^{COMMA_NUMBER}$", "repl": r"\1.\2", "regex": True}
-        frame = frame.apply(lambda c: c if c.name == ids else c.str.replace(**point))
-    elif _only_with_comma(frame):
-        text["decimal"] = ","
-        notes.append("some columns are numbers only with a decimal comma")
-        frame = frame.apply(lambda c: c.str.replace(",", ".") if _comma_numbers(c) else c)
-    return frame, {"text": text} if text else {}
 
 
 def _decodes(raw: bytes, encoding: str) -> bool:
@@ -177,10 +198,7 @@ def layout_of(path: Part) -> str:
         return "parquet"
     with unpacked(path), open_bytes(path) as file:
         head = file.read(HEAD)
-    told = next((words for mark, words in FOREIGN if head.startswith(mark)), None)
-    if told is None and b"\0" in head:
-        told = "binary file or one in UTF-16"
-    if told is not None:
+    if told := _foreign(head):
         raise InputError(
             "Expected text with separators, Parquet, Feather, a workbook, a table of Stata, SAS or "
             f"SPSS, ARFF, LETOR or SVMlight to draft a schema, got a {told} in {path}; export it "
@@ -191,6 +209,12 @@ def layout_of(path: Part) -> str:
     if any(re.match(r"@relation\b", line, re.IGNORECASE) for line in lines):
         return "arff"
     return pairs_layout(lines) or "text"
+
+
+def _foreign(head: bytes) -> str:
+    """What a file is that begins so, where it is no table of text; else empty."""
+    binary = "binary file or one in UTF-16" if b"\0" in head else ""
+    return next((words for mark, words in FOREIGN if head.startswith(mark)), binary)
 
 
 # First bytes of what is no table of text.
