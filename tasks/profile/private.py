@@ -226,7 +226,7 @@ def reading_of(dataset: Dataset, path: Path, facts: RowFacts | None) -> FileRead
     if dataset.unit == "record":
         return FileReading(path, blocks)
     user, rows = dataset.blocks.user_column, dataset.blocks.rows_per_user
-    if dataset.unit != "user" or facts is None or None in (user, rows):
+    if dataset.unit != "user" or user is None or rows is None or facts is None:
         raise InputError(
             "Expected unit record, or user with a user column, to profile a file of "
             f"{dataset.name!r}, got unit {dataset.unit}; declare bounds and levels by hand."

@@ -20,9 +20,7 @@ MUTANTS = [
         "v[i] = math.sqrt(max(v[i] + start - hidden, 0.0)) * (1.0 - 4.5e-16)",
         NEIGHBOURS,
     ),
-    Mutant(
-        ROWS, "slopes @ squared - layout.slopes", "slopes @ squared + layout.slopes", NEIGHBOURS
-    ),
+    Mutant(ROWS, "@ squared - layout.slopes", "@ squared + layout.slopes", NEIGHBOURS),
     Mutant(COMPILED, "        clip_slopes(zs, vs, clip)\n", "", NEIGHBOURS),
     Mutant(
         COMPILED,
