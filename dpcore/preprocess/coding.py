@@ -19,14 +19,13 @@ from dpcore.objective.coded import CodedRows, Columns, Layout, Table
 from dpcore.objective.coded.codes import MOST_LEVELS
 from dpcore.preprocess.column_encoders import (
     ColumnEncoder,
-    DateLevelPart,
     LevelPart,
     NumberPart,
     RankPart,
 )
 from dpcore.preprocess.design import EncodingReport
 from dpcore.preprocess.encoder import Encoder
-from dpcore.preprocess.parts import CrossPart
+from dpcore.preprocess.parts import CrossPart, DateLevelPart
 
 Array = np.ndarray
 

@@ -1,13 +1,10 @@
 """Parts of an encoder: each turns one column of a frame into (column index, value) slots of the
 design matrix.
-
-Parts of a date column.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -21,10 +18,8 @@ from dpcore.features import (
     Buckets,
     Column,
     bins,
-    date_bound,
     from_unit,
     hats,
-    moment_of,
     number_of,
     numeric_map,
     unit_interval,
@@ -397,92 +392,3 @@ def cell_text(raw: np.ndarray, text: tuple[np.ndarray, list[Any]] | None, row: i
         if np.isnan(raw[row])
         else f"{raw[row]} (also the reading of a number too large) is not finite"
     )
-
-
-WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-
-
-class DatePart(NumberPart):
-    """One part of a date as a number: year, day, hour, or elapsed days."""
-
-    def __init__(self, column: Column, numeric: str, part: str) -> None:
-        low, high = date_bound(column, "low"), date_bound(column, "high")
-        years = (float(str(column.low)[:4]), float(str(column.high)[:4]))
-        bounds = {"year": years, "day": (1.0, 31.0), "hour": (0.0, 23.0), "elapsed": (low, high)}[
-            part
-        ]
-        super().__init__(column, numeric, bounds[0], bounds[1], name=f"{column.name}.{part}")
-        self.part = part
-
-    def numbers(
-        self, cells: pd.Series, tally: EncodingReport, strip: bool
-    ) -> tuple[np.ndarray, np.ndarray | None]:
-        codes, uniques = date_factors(self.column, cells, tally, strip)
-        return np.append([part_of(moment, self.part) for moment in uniques], self.low)[
-            codes
-        ], blanks(codes, tally, self)
-
-
-class DateLevelPart(ColumnEncoder):
-    """Month or weekday of a date, one-hot."""
-
-    def __init__(self, column: Column, part: str) -> None:
-        labels = WEEKDAYS if part == "weekday" else tuple(str(m) for m in range(1, 13))
-        name = f"{column.name}.{part}"
-        super().__init__(column, tuple(f"{name}={label}" for label in labels), name)
-        self.part, self.levels = part, labels
-
-    def points(
-        self, cells: pd.Series, tally: EncodingReport, strip: bool
-    ) -> tuple[np.ndarray, np.ndarray | None]:
-        codes, uniques = date_factors(self.column, cells, tally, strip)
-        places = np.append([int(part_of(m, self.part)) for m in uniques], 0).astype(np.int32)[codes]
-        return places, blanks(codes, tally, self)
-
-    def basis(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return points.astype(np.int32)[:, None], np.ones((len(points), 1))
-
-
-def date_factors(
-    column: Column, cells: pd.Series, tally: EncodingReport, strip: bool
-) -> tuple[np.ndarray, list[datetime]]:
-    """Codes into distinct moments; -1 where there is none, which the fill ``zeros`` allows."""
-    codes, uniques = factors(cells)
-    moments: list[datetime] = []
-    table = np.full(len(uniques) + 1, -1)
-    wrong = np.zeros(len(uniques) + 1, dtype=bool)
-    for i, unique in enumerate(uniques):
-        text = text_of(unique, strip)
-        try:
-            moment = moment_of(unique, text, column.format)
-        except (ValueError, OverflowError):
-            wrong[i] = text != "" and text not in column.missing
-            continue
-        table[i] = len(moments)
-        moments.append(moment)
-    found = table[codes]
-    refused = wrong[codes] | (found < 0) if column.fill is None else wrong[codes]
-    if refused.any():
-        rows = np.flatnonzero(refused)
-        texts = [
-            "no value" if codes[r] < 0 else repr(text_of(uniques[codes[r]], strip))
-            for r in rows[: SHOWN + 1]
-        ]
-        tally.fault(rows, column.name, texts, f"a date as {column.format} is needed; {FILL_RULE}")
-    return found, moments
-
-
-def blanks(codes: np.ndarray, tally: EncodingReport, part: ColumnEncoder) -> np.ndarray | None:
-    """Rows without a date, counted; None when there is none."""
-    blank = codes < 0
-    tally.count("filled", part.column.name, blank)
-    return blank if blank.any() else None
-
-
-def part_of(moment: datetime, part: str) -> float:
-    """Year, day, hour and elapsed days as they are; month and weekday from 0."""
-    if part == "elapsed":
-        return (moment - datetime(1970, 1, 1)).total_seconds() / 86400.0
-    if part == "weekday":
-        return float(moment.weekday())
-    return float(getattr(moment, part) - (1 if part == "month" else 0))

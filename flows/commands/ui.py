@@ -87,7 +87,8 @@ def write_page(ledger: Any, file: Path) -> None:
 
 def draw_blocks(opened: Any, name: str, file: Path) -> None:
     """Draw the budget of each block over time to ``file``; raises ``InputError``."""
-    from tasks.report.figures import draw, history
+    from tasks.report.facts import history
+    from tasks.report.figures import draw
 
     try:
         draw(history(opened, name)).savefig(file)

@@ -101,11 +101,8 @@ def label_spec(cells: pd.Series, bounds: Any, notes: list[str]) -> dict[str, Any
     ``InputError`` for a column that is none of these.
     """
     name, full = str(cells.name), filled(cells)
-    if len(full) < len(cells):
-        notes.append(
-            f"label {name}: {len(cells) - len(full)} rows without a label; leave them out of the "
-            "file"
-        )
+    if blanks := len(cells) - len(full):
+        notes.append(f"label {name}: {blanks} rows without a label; leave them out of the file")
     counts = full.value_counts()
     if len(counts) < 2:
         raise InputError(

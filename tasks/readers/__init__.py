@@ -265,14 +265,8 @@ def source_paths(
     if path is None:
         places: list[Any] = [_declared_place(name) for name in declared]
     else:
-        given: list[Any] = [path] if isinstance(path, str | Part) else list(path)
-        folders = all(not is_wild(g) and Path(g).is_dir() for g in given)
-        names = [Path(d).name for d in declared if _names_file(d, given if folders else [])]
-        if folders and names and len(names) == len(declared):
-            inside = [Path(g) for g in given]
-            _require_inside(schema, inside, names, what)
-            given = [packed_or_not(g / name) for g in inside for name in names]
-        places = given
+        given = [path] if isinstance(path, str | Part) else list(path)
+        places = _declared_inside(schema, given, declared, what) or given
     found: list[Part] = []
     for place in places:
         parts = parts_at(place, what)
@@ -281,6 +275,21 @@ def source_paths(
         found += parts
     require_once(found, what)
     return found
+
+
+def _declared_inside(
+    schema: Schema, given: list[Any], declared: Sequence[str], what: str
+) -> list[Part]:
+    """The declared files inside folders that were given; none where other places were given, or no
+    file names are declared.
+    """
+    folders = all(not is_wild(one) and Path(one).is_dir() for one in given)
+    names = [Path(d).name for d in declared if _names_file(d, given if folders else [])]
+    if not (folders and names) or len(names) < len(declared):
+        return []
+    inside = [Path(one) for one in given]
+    _require_inside(schema, inside, names, what)
+    return [packed_or_not(folder / name) for folder in inside for name in names]
 
 
 def _names_file(place: str, folders: Sequence[Any]) -> bool:

@@ -190,16 +190,7 @@ def read_excel(schema: Schema, part: Part, mine: Mine | None = None) -> Iterator
     ``text.skip_lines`` rows are passed over before the header. Texts that are numbers in the
     declared layout are numbers; an empty cell is no value, and a row of such cells is none.
     """
-    require_rows(part)
-    sheet: Any = 0 if schema.source.sheet is None else schema.source.sheet
-    with (
-        readable_table(part, "a workbook"),
-        _extra("openpyxl (xlrd for .xls)"),
-        part.open("rb") as file,
-    ):
-        cells = pd.read_excel(file, sheet_name=sheet, header=None, dtype=object, na_filter=False)
-    rows = [row for row in cells.itertuples(index=False) if not all(_blank(cell) for cell in row)]
-    rows = rows[schema.text.skip_lines :]
+    rows = _sheet_rows(schema, part)[schema.text.skip_lines :]
     names = list(schema.text.names)
     if schema.text.header and rows:
         head = ["" if _blank(cell) else str(cell) for cell in rows.pop(0)]
@@ -213,6 +204,19 @@ def read_excel(schema: Schema, part: Part, mine: Mine | None = None) -> Iterator
         )
     named = frame.set_axis(names, axis=1) if len(frame) else frame
     yield from _whole(schema, part, named, names, mine)
+
+
+def _sheet_rows(schema: Schema, part: Part) -> list[tuple[Any, ...]]:
+    """The rows of the sheet that are not blank."""
+    require_rows(part)
+    sheet: Any = 0 if schema.source.sheet is None else schema.source.sheet
+    with (
+        readable_table(part, "a workbook"),
+        _extra("openpyxl (xlrd for .xls)"),
+        part.open("rb") as file,
+    ):
+        cells = pd.read_excel(file, sheet_name=sheet, header=None, dtype=object, na_filter=False)
+    return [row for row in cells.itertuples(index=False) if not all(_blank(cell) for cell in row)]
 
 
 def _blank(cell: Any) -> bool:

@@ -296,13 +296,21 @@ def read_head(schema: Schema, part: Part, skip: int, every: bool = True) -> Head
             f"{part}: text.names has {len(names)} names, the header {len(cells)}; name every "
             "column."
         )
-    if every and len(first) != len(names):
-        raise InputError(
-            f"{part}: data row 1 has {len(first)} fields, the {'header' if cells else 'schema'} "
-            f"{len(names)}; check text.separator (now {text.separator!r}) and the columns."
-        )
+    if every:
+        _check_first(schema, part, first, names, "header" if cells else "schema")
     check_names(schema, part, names)
     return Head(names, before, size + _mark(schema, part))
+
+
+def _check_first(
+    schema: Schema, part: Part, row: list[str], names: list[str], named_by: str
+) -> None:
+    """Raise ``InputError`` for a first row that has not as many fields as there are names."""
+    if len(row) != len(names):
+        raise InputError(
+            f"{part}: data row 1 has {len(row)} fields, the {named_by} {len(names)}; check "
+            f"text.separator (now {schema.text.separator!r}) and the columns."
+        )
 
 
 def first_record(schema: Schema, part: Part) -> list[str]:
@@ -392,14 +400,18 @@ def made_names(schema: Schema, where: Part | str) -> set[str]:
     return {name for name in (schema.source.tag, *folders) if name is not None}
 
 
-def check_names(schema: Schema, where: Part | str, names: list[str]) -> None:
-    """Raise ``InputError`` on duplicate, missing and undeclared columns."""
+def _check_distinct_names(where: Part | str, names: list[str]) -> None:
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise InputError(
             f"{where}: two columns are named {twice!r}; give every column its own name under "
             "text.names."
         )
+
+
+def check_names(schema: Schema, where: Part | str, names: list[str]) -> None:
+    """Raise ``InputError`` on duplicate, missing and undeclared columns."""
+    _check_distinct_names(where, names)
     label = schema.label.column
     wanted = dict.fromkeys([*schema.columns, *([label] if schema.labelled else [])])
     present = set(names) | made_names(schema, where)

@@ -21,7 +21,7 @@ from tasks.drawing import html
 from tasks.drawing.words import number
 from tasks.ledger.reader import LedgerReader
 from tasks.ledger.summary import detail, entries, entry
-from tasks.report.figures import history
+from tasks.report.facts import history
 
 LOW = 0.2  # share of a budget below which the page warns
 MOST_BLOCKS = 60  # rows of a heat map; the newest blocks stay

@@ -3,6 +3,8 @@ ledger's view.
 
 The part that a run has in the budget of its data set, as the ledger has it.
 
+How the budgets of all blocks went over time, as numbers.
+
 What seconds were measured on: processor, cores, memory, linear algebra and versions.
 """
 
@@ -15,18 +17,23 @@ import re
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import lru_cache
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import psutil
+from sqlalchemy import select
 from threadpoolctl import threadpool_info
 
 from dpcore.errors import InputError
 from tasks import kinds
 from tasks.kinds.quality import SUBGROUPS
+from tasks.ledger import schema
 from tasks.ledger.reader import LedgerReader
+from tasks.ledger.records import Dataset
 from tasks.ledger.summary import entries
 from tasks.record.explain import TERMS
 from tasks.record.statement import Statement, software
@@ -277,3 +284,44 @@ def linear_algebra() -> str:
 
 def _threads(count: int) -> str:
     return f"{count} thread" + ("" if count == 1 else "s")
+
+
+class History(NamedTuple):
+    """``shares`` (blocks, changes): the share of its budget that a block had spent after each
+    change.
+    """
+
+    dataset: Dataset
+    blocks: list[str]
+    times: list[datetime]
+    shares: np.ndarray
+
+
+def history(ledger: LedgerReader, name: str) -> History:
+    """Return how the totals of all blocks went; raises InputError for public data, which have no
+    budget.
+    """
+    dataset = ledger.dataset(name)
+    if not dataset.limited:
+        raise InputError(
+            f"Expected a data set with a limit, got {name!r}, which is public; it has no budget to "
+            "draw."
+        )
+    totals, records = schema.balances, schema.records
+    joined = totals.join(records, totals.c.seq == records.c.seq)
+    rows = select(totals.c.block, totals.c.units, totals.c.seq, records.c.created_at).select_from(
+        joined
+    )
+    with ledger.store.reading() as connection:
+        assert connection is not None
+        found = connection.execute(
+            rows.where(totals.c.dataset == name).order_by(totals.c.seq)
+        ).all()
+    blocks = sorted({row.block for row in found})
+    place = {block: index for index, block in enumerate(blocks)}
+    times = {row.seq: datetime.fromisoformat(row.created_at) for row in found}
+    column = {seq: index for index, seq in enumerate(times)}
+    units = np.full((len(blocks), len(times)), np.nan)
+    for row in found:
+        units[place[row.block], column[row.seq] :] = row.units
+    return History(dataset, blocks, list(times.values()), np.nan_to_num(units) / dataset.limit)

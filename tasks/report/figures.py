@@ -3,7 +3,7 @@ their letters.
 
 What attacks found: canaries in the run, and fits of its algorithm on synthetic neighbours.
 
-Budget of each block over time, as numbers and as a figure.
+Budget of each block over time.
 """
 
 from __future__ import annotations
@@ -11,23 +11,18 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from matplotlib.dates import AutoDateFormatter, AutoDateLocator, date2num
 from matplotlib.figure import Figure
-from sqlalchemy import select
 
 from dpcore.accounting.curves import epsilon_of
-from dpcore.errors import DPFlowsError, InputError
+from dpcore.errors import DPFlowsError
 from tasks.drawing.curves import BUDGET_TITLES, changing, thin
-from tasks.ledger import schema
-from tasks.ledger.reader import LedgerReader
-from tasks.ledger.records import Dataset
 from tasks.record.statement import Statement
-from tasks.report.facts import Facts, Share
+from tasks.report.facts import Facts, History, Share
 
 # Okabe & Ito (2008): told apart by most eyes, dark enough on white.
 BLUE, ORANGE, GREEN, GREY, PALE = "#0072B2", "#D55E00", "#009E73", "#5f5f5f", "#c9d6e2"
@@ -372,47 +367,6 @@ def _fits(numbers: dict[str, float]) -> str:
 
 LINES = 8
 """Up to this many blocks are drawn as lines, more as a map of colours."""
-
-
-class History(NamedTuple):
-    """``shares`` (blocks, changes): the share of its budget that a block had spent after each
-    change.
-    """
-
-    dataset: Dataset
-    blocks: list[str]
-    times: list[datetime]
-    shares: np.ndarray
-
-
-def history(ledger: LedgerReader, name: str) -> History:
-    """Return how the totals of all blocks went; raises InputError for public data, which have no
-    budget.
-    """
-    dataset = ledger.dataset(name)
-    if not dataset.limited:
-        raise InputError(
-            f"Expected a data set with a limit, got {name!r}, which is public; it has no budget to "
-            "draw."
-        )
-    totals, records = schema.balances, schema.records
-    joined = totals.join(records, totals.c.seq == records.c.seq)
-    rows = select(totals.c.block, totals.c.units, totals.c.seq, records.c.created_at).select_from(
-        joined
-    )
-    with ledger.store.reading() as connection:
-        assert connection is not None
-        found = connection.execute(
-            rows.where(totals.c.dataset == name).order_by(totals.c.seq)
-        ).all()
-    blocks = sorted({row.block for row in found})
-    place = {block: index for index, block in enumerate(blocks)}
-    times = {row.seq: datetime.fromisoformat(row.created_at) for row in found}
-    column = {seq: index for index, seq in enumerate(times)}
-    units = np.full((len(blocks), len(times)), np.nan)
-    for row in found:
-        units[place[row.block], column[row.seq] :] = row.units
-    return History(dataset, blocks, list(times.values()), np.nan_to_num(units) / dataset.limit)
 
 
 def draw(story: History) -> Figure:

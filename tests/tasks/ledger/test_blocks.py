@@ -15,7 +15,8 @@ from dpcore.errors import BudgetExceeded, InputError
 from tasks.ledger import Blocks, Ledger
 from tasks.ledger.records import UNIT
 from tasks.ledger.summary import realised_epsilon
-from tasks.report.figures import draw, history
+from tasks.report.facts import history
+from tasks.report.figures import draw
 
 WEEKS = Blocks(by="week", column="visit", rows_per_block=1000)
 
