@@ -8,7 +8,7 @@ from math import log1p, sqrt
 from dpcore.accounting.calibrate import calibrate, planned_events
 from dpcore.accounting.events import Events
 from dpcore.accounting.limits import Limit, LimitAfter, PriceCap, Room
-from dpcore.algorithms import Algorithm
+from dpcore.algorithms.base import Trainer
 from dpcore.algorithms.scaled_gd import ScaledGD
 from dpcore.problem import Problem
 
@@ -20,9 +20,7 @@ SIGNAL, ROWS = 7000.0, 2000.0
 DEARER = 1.05
 
 
-def on_batches(
-    full: Algorithm, problem: Problem, limits: tuple[Limit, ...], noise: str
-) -> Algorithm:
+def on_batches(full: Trainer, problem: Problem, limits: tuple[Limit, ...], noise: str) -> Trainer:
     """``full``, calibrated to ``limits``, or the same on batches of ``RATE`` where that is as good:
     from public facts alone.
 
