@@ -81,7 +81,7 @@ def typed_cells(frame: pd.DataFrame, by_row: bool, ids: str | None) -> pd.DataFr
     return frame.astype(object).where(frame.notna(), "").astype(str)
 
 
-def _lines(path: Path, notes: list[str], by_row: bool) -> tuple[list[str], str]:
+def _lines(path: Part, notes: list[str], by_row: bool) -> tuple[list[str], str]:
     """The lines of a text file, and the encoding that they were read by."""
     with unpacked(path), open_bytes(path) as file:
         raw = file.read()
@@ -96,7 +96,7 @@ def _lines(path: Path, notes: list[str], by_row: bool) -> tuple[list[str], str]:
     return text.splitlines(), encoding
 
 
-def _even(path: Path, names: list[str], body: list[list[str]], notes: list[str]) -> pd.DataFrame:
+def _even(path: Part, names: list[str], body: list[list[str]], notes: list[str]) -> pd.DataFrame:
     """The rows as a frame, each with as many cells as there are names; raises ``InputError`` where
     most have another number.
     """
