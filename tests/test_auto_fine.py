@@ -14,7 +14,7 @@ from dpcore.accounting import Events, Target
 from dpcore.algorithms.scaled_gd import DOMINANT, Marginals, ScaledGD
 from dpcore.errors import InputError
 from dpcore.features import Column
-from dpcore.losses import Logistic, Squared
+from dpcore.losses import Logistic, Loss, Squared
 from dpcore.objective import LinearObjective
 from dpcore.preprocess import Encoder
 from dpcore.problem import Adjacency, Block, Problem
@@ -173,14 +173,15 @@ def test_a_goal_changes_the_clip_where_the_signal_is_strong() -> None:
         plan("auto", {"goal": "auc"}, problem(loss=Squared()), target)
 
 
-def test_spikes_that_hats_cannot_tell_apart_are_learnt() -> None:
+@pytest.mark.parametrize("loss", [Logistic(), Squared()], ids=lambda loss: loss.name)
+def test_spikes_that_hats_cannot_tell_apart_are_learnt(loss: Loss) -> None:
     """Nine in ten rows are 0; of the others those in the middle differ from both sides."""
     rng = np.random.default_rng(3)
     spikes = rng.choice([200.0, 400.0, 640.0], 6000, p=[0.2, 0.6, 0.2])
     gains = np.where(rng.random(6000) < 0.9, 0.0, spikes)
     y = np.where(gains == 400.0, 1.0, -1.0)
     X = rows(gains.tolist())
-    facts = problem(n=6000, loss=Logistic())
+    facts = problem(n=6000, loss=loss)
     found = {}
     for name, blocks in {
         "fine": facts.blocks,
@@ -189,9 +190,9 @@ def test_spikes_that_hats_cannot_tell_apart_are_learnt() -> None:
         columns = sorted({c for b in blocks for c in b.columns} | {facts.dimension - 1})
         place = {c: i for i, c in enumerate(columns)}
         moved = tuple(Block(tuple(place[c] for c in b.columns), b.kind, b.fine) for b in blocks)
-        single = problem(n=6000, loss=Logistic(), dimension=len(columns), blocks=moved)
+        single = problem(n=6000, loss=loss, dimension=len(columns), blocks=moved)
         planned = plan("scaled_gd", {}, single, Target(4.0, 1e-6))
         part = X[:, columns]
-        result = run(planned, LinearObjective(part, y, Logistic()), fixed_noise_seed=1)
+        result = run(planned, LinearObjective(part, y, loss), fixed_noise_seed=1)
         found[name] = float(np.mean(np.sign(part @ result.weights) == y))
     assert found["fine"] > 0.98 > found["coarse"], found

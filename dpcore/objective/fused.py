@@ -116,7 +116,8 @@ def _coded(
     if not squares.start + squares.tables.max(initial=0.0) < LONGEST**2:
         return None
     places, packed = side_by_side(rows, layout.basis @ w, layout.slopes @ w, squares)
-    sizes, starts = np.array(layout.sizes, dtype=np.int64), layout.starts
+    active = layout.active(view[1]) if scaled else np.arange(len(layout.sizes))
+    starts = layout.starts
     middle = float(layout.constant @ w) - float(view[0] @ w)
     codes = (table.narrow, table.wide, table.fractions, layout.fraction_of)
 
@@ -127,7 +128,7 @@ def _coded(
         )
         mass = coded_kernels.coded_gradient(
             *codes,
-            sizes,
+            active,
             starts,
             places,
             packed,

@@ -8,6 +8,37 @@ M, A = "dpcore/mechanisms", "dpcore/accounting"
 TM, TA = "tests/dpcore/mechanisms", "tests/dpcore/accounting"
 
 MUTANTS = [
+    # what an additive library is given, and what a pass leaves out
+    Mutant(
+        "tasks/peers/worker.py",
+        "part.argmax(axis=1), -1)",
+        "part.argmax(axis=1), 0)",
+        "tests/tasks/peers/test_peers.py",
+    ),
+    Mutant(
+        "tasks/peers/__init__.py",
+        'in ("hats", "bins")',
+        'in ("bins",)',
+        "tests/tasks/peers/test_peers.py",
+    ),
+    Mutant(
+        "dpcore/metrics.py",
+        "-np.sign(np.asarray(y)) * score",
+        "np.sign(np.asarray(y)) * score",
+        "tests/dpcore/test_probability_metrics.py",
+    ),
+    Mutant(
+        "dpcore/metrics.py",
+        'ERRORS = ("error", "loss", "brier_score")',
+        'ERRORS = ("error", "loss")',
+        "tests/dpcore/test_probability_metrics.py",
+    ),
+    Mutant(
+        "dpcore/objective/coded/codes.py",
+        "np.flatnonzero(told)",
+        "np.flatnonzero(told)[1:]",
+        "tests/dpcore/objective/test_coded.py",
+    ),
     # fine blocks and crosses: paid for before they are chosen, chosen by noisy marginals, products
     Mutant(
         "dpcore/algorithms/scaled_gd.py",

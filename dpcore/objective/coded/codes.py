@@ -111,6 +111,18 @@ class Layout:
         """S, (levels, d); empty rows for columns without a fraction."""
         return self._stacked(True)
 
+    def active(self, scale: Array) -> Array:
+        """The stored columns that tell an entry whose ``scale`` (d,) is not 0, in their order; of
+        the last scale it is kept.
+        """
+        known = self.kept.get("active")
+        if known is None or known[0] is not scale:
+            seen = abs(self.basis) @ (scale != 0.0) + abs(self.slopes) @ (scale != 0.0)
+            told = np.maximum.reduceat(seen, self.starts[:-1]) if self.levels else np.empty(0)
+            known = self.kept["active"] = scale, np.flatnonzero(told)
+        found: Array = known[1]
+        return found
+
     def _require_apart(self) -> None:
         """Raise ``InputError`` where an entry of a row has a part in two columns: norms would not
         add up.

@@ -103,15 +103,15 @@ def _roots(v, start, hidden, mode, factor):
 
 
 @jit
-def coded_gradient(narrow, wide, fractions, fraction_of, sizes, starts, places, table, y,
+def coded_gradient(narrow, wide, fractions, fraction_of, active, starts, places, table, y,
                    begin, end, middle, start, hidden, mode, loss, h, up, down, clip, heights,
                    tilts):  # fmt: skip
-    """Histograms (4, levels) of clipped slopes, and of slopes times fractions; returns the sum of
-    the slopes.
+    """Histograms (4, levels) of clipped slopes, and of slopes times fractions, of the ``active``
+    columns; returns the sum of the slopes.
     """
     z, v, e = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
     bits, factor = np.empty(BLOCK, np.int64), np.empty(BLOCK)
-    columns, few, levels = len(sizes), len(narrow), starts[len(sizes)]
+    few, levels = len(narrow), starts[len(fraction_of)]
     mass = 0.0
     for s in range(begin, end, BLOCK):
         t = min(s + BLOCK, end)
@@ -119,7 +119,7 @@ def coded_gradient(narrow, wide, fractions, fraction_of, sizes, starts, places, 
         zs, vs = z[:m], v[:m]
         zs[:] = middle
         vs[:] = 0.0
-        for k in range(columns):
+        for k in active:
             if fraction_of[k] >= 0:
                 f = fractions[fraction_of[k], s:t]
                 if k < few:
@@ -143,7 +143,7 @@ def coded_gradient(narrow, wide, fractions, fraction_of, sizes, starts, places, 
         for i in range(m):
             part += zs[i]
         mass += part
-        for k in range(columns):
+        for k in active:
             if fraction_of[k] >= 0:
                 f = fractions[fraction_of[k], s:t]
                 if k < few:

@@ -181,6 +181,31 @@ def test_compiled_passes_give_the_sums_of_plain_ones(normalise: str) -> None:
                 same(got, wanted)
 
 
+def test_columns_of_scale_0_are_not_looked_up_and_no_bit_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Fine bins that stay unused have scale 0: a pass is as long as without them."""
+    pytest.importorskip("numba")
+    encoder, X, coded = encoded(numeric="hats(8)+bins(256)")
+    fine = [j for block in encoder.design.blocks if block.fine for j in block.columns]
+    assert len(fine) == 256
+    rng = np.random.default_rng(2)
+    w, shift, scale = rng.normal(size=X.shape[1]), rng.random(X.shape[1]), np.ones(X.shape[1])
+    scale[fine] = 0.0
+    stored = np.arange(len(coded.layout.sizes))
+    [left] = set(stored) - set(coded.layout.active(scale))
+    assert coded.layout.sizes[left] == 257  # one for cells without a value
+    assert np.array_equal(coded.layout.active(np.ones(len(scale))), stored)
+    compiled.use(True)
+    view = LinearObjective(coded, Y, Logistic()).transform(shift, scale)
+    found = view.gradient_sum(w, 0.3)
+    monkeypatch.setattr(Layout, "active", lambda self, scale: stored)
+    every = view.gradient_sum(w, 0.3)
+    compiled.use(False)
+    assert np.array_equal(found, every) and np.all(found[fine] == 0.0)
+    same(found, LinearObjective(X, Y, Logistic()).transform(shift, scale).gradient_sum(w, 0.3))
+
+
 def test_one_record_moves_a_sum_by_its_clip_and_no_more(passes: str) -> None:
     """Add or remove: the largest move comes to C itself, so a missing clip would show; scores of
     any size, too.
