@@ -53,10 +53,15 @@ def read_cells(
         return typed_cells(TYPED[layout](path), by_row, ids), {}
     lines, encoding = _lines(path, notes, by_row)
     separator = _separator(lines[:50])
-    rows = [r for r in csv.reader(lines, delimiter=separator, skipinitialspace=True) if r]
+    told = csv.reader(lines, delimiter=separator, skipinitialspace=True)
+    placed = [(row, told.line_num) for row in told if row]
+    rows = [row for row, _ in placed]
     read_by = {"separator": separator, "encoding": encoding}
     text: dict[str, Any] = {key: read_by[key] for key in read_by if read_by[key] != USUAL[key]}
-    names, body = _header(rows, text, notes)
+    if titles := _titles(rows):
+        text["skip_lines"] = placed[titles - 1][1]
+        notes.append(f"{text['skip_lines']} lines before the table are read over (text.skip_lines)")
+    names, body = _header(rows[titles:], text, notes)
     frame = _even(path, names, body, notes)
     if by_row:
         frame = _with_points(frame, ids)
@@ -134,6 +139,18 @@ def _separator(lines: Sequence[str]) -> str:
         return (widths.count(common) if common > 1 else 0, common)
 
     return max((",", ";", "\t", "|", " "), key=score)
+
+
+MOST_TITLES = 5
+
+
+def _titles(rows: Sequence[list[str]]) -> int:
+    """How many records stand before a table: those of another width than nearly all rows."""
+    widths = [len(row) for row in rows]
+    common = max(set(widths), key=widths.count, default=1)
+    first = widths.index(common) if widths else 0
+    most = common > 1 and 10 * widths.count(common) >= 9 * (len(widths) - first) > 0
+    return first if most and first <= MOST_TITLES else 0
 
 
 def _header(

@@ -254,3 +254,14 @@ def test_a_draft_states_what_the_budget_of_its_rows_has_fixed(
         assert Blocks.of(drafted) == Blocks.of(schema)
         assert RowFacts.of(drafted) == RowFacts.of(schema)
         ledger.require_facts("weekly", RowFacts.of(drafted))
+
+
+@pytest.mark.parametrize("titles", ["|1x3 Cross validator\n", "Visits, 2026\n\nmade by the ward\n"])
+@pytest.mark.parametrize("header", [True, False])
+def test_lines_before_a_table_are_read_over(tmp_path: Path, titles: str, header: bool) -> None:
+    rows = [f"{20 + k % 50},{'n' if k % 3 else 's'},{k % 2}" for k in range(60)]
+    path = write(tmp_path, "t.csv", titles + ("age,ward,y" if header else rows.pop()), rows)
+    schema = Schema.model_validate(draft_schema(path, "y" if header else "c3").values)
+    assert schema.text.skip_lines == titles.count("\n") and schema.text.header is header
+    found = load(schema, schema.encoder(), str(path))
+    assert found.train.n + found.test.n == 60  # type: ignore[union-attr]
