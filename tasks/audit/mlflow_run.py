@@ -10,7 +10,7 @@ any other store, or version, is read through the client. One tag is written: wha
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +26,10 @@ from tasks.audit.subject import (
     contents,
     local,
     model_contents,
+    own_data,
 )
 from tasks.record import MODEL
+from tasks.record.example import DataInput
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -80,7 +82,7 @@ def read_run(client: MlflowClient, run_id: str) -> Subject:
         odd=(*odd, *(f"model/{path}" for path in more)),
         place=place,
         versions=_versions(client, run_id),
-        attached=_attached(client, run),
+        attached=_attached(client, run, folder),
         adjacency=run.data.params.get("privacy.adjacency", ""),
     )
 
@@ -111,11 +113,19 @@ def _versions(client: MlflowClient, run_id: str) -> tuple[Version, ...]:
     )
 
 
-def _attached(client: MlflowClient, run: Run) -> tuple[str, ...]:
+def _input(given: Any) -> DataInput:
+    """A data set of a run, as MLflow's client has it."""
+    data, tags = given.dataset, sorted((tag.key, tag.value) for tag in given.tags)
+    kind, source = data.source_type, data.source
+    return DataInput(data.name, data.digest, kind, source, data.schema, data.profile, tuple(tags))
+
+
+def _attached(client: MlflowClient, run: Run, folder: Mapping[str, bytes]) -> tuple[str, ...]:
     """What no training writes, of the run, its model and its versions."""
     versions = client.search_model_versions(f"run_id = '{run.info.run_id}'")
     return attached(
-        (one.dataset.name for one in (run.inputs.dataset_inputs if run.inputs else ())),
+        map(_input, run.inputs.dataset_inputs if run.inputs else ()),
+        own_data(run.data.tags.get("dpflows.data", ""), model_contents(folder).get("encoder.json")),
         _names_at_model(client, run.data.tags.get(MODEL, "")),
         ((one.name, str(one.version), tag) for one in versions for tag in one.tags),
         run.data.metrics,
@@ -222,12 +232,14 @@ class Database:
             metrics = _metrics(connection, run_id)
             place, model_run = _model_in(connection, tags.get(MODEL, ""))
             versions = _versions_in(connection, run_id)
-            beside = _attached_in(connection, run_id, tags.get(MODEL, ""), metrics)
-        root, stored = local(row[2]), local(place) if place else None
-        if root is None or (place and stored is None):
-            return None
+            root, stored = local(row[2]), local(place) if place else None
+            if root is None or (place and stored is None):
+                return None
+            folder, more = ({}, ()) if stored is None else contents(stored, LARGEST_MODEL)
+            encoder = model_contents(folder).get("encoder.json")
+            own = own_data(tags.get("dpflows.data", ""), encoder)
+            beside = _attached_in(connection, run_id, tags.get(MODEL, ""), own, metrics)
         files, odd = contents(root)
-        folder, more = ({}, ()) if stored is None else contents(stored, LARGEST_MODEL)
         return Subject(
             run_id=run_id,
             status=str(row[0]),
@@ -295,13 +307,19 @@ def _model_in(connection: sqlite3.Connection, uri: str) -> tuple[str, str]:
 
 
 def _attached_in(
-    connection: sqlite3.Connection, run_id: str, uri: str, metrics: Iterable[str]
+    connection: sqlite3.Connection,
+    run_id: str,
+    uri: str,
+    own: DataInput | None,
+    metrics: Iterable[str],
 ) -> tuple[str, ...]:
     """What no training writes, of the run, its model and its versions."""
     datasets = (
-        "select d.name from inputs i join datasets d on d.dataset_uuid = i.source_id where "
-        "i.source_type = 'DATASET' and i.destination_id = ?"
+        "select i.input_uuid, d.name, d.digest, d.dataset_source_type, d.dataset_source, "
+        "d.dataset_schema, d.dataset_profile from inputs i join datasets d on d.dataset_uuid = "
+        "i.source_id where i.source_type = 'DATASET' and i.destination_id = ?"
     )
+    of_input = "select name, value from input_tags where input_uuid = ? order by name, value"
     of_model = {
         "param": "select param_key from logged_model_params where model_id = ?",
         "tag": "select tag_key from logged_model_tags where model_id = ?",
@@ -313,7 +331,11 @@ def _attached_in(
     )
     number = uri.removeprefix("models:/")
     return attached(
-        (name for (name,) in connection.execute(datasets, (run_id,))),
+        (
+            DataInput._make([*facts, tuple(connection.execute(of_input, (place,)))])
+            for place, *facts in connection.execute(datasets, (run_id,))
+        ),
+        own,
         (
             (kind, name)
             for kind, query in of_model.items()

@@ -300,26 +300,21 @@ def write_figure(measured: dict[str, Any], path: Path) -> None:
     """Draw both lower bounds beside the claim at which they were measured; write a PNG to
     ``path``.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    from tasks.drawing.curves import BLUE, DPI, GREY, INK, canvas
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure = Figure(figsize=(5.2, 3.4), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
-    heights = [measured[f"lower_bound_{kind}"] for kind in ("any_mechanism", "gaussian_outputs")]
-    bars = axes.bar(
-        ["any mechanism", "Gaussian outputs"], heights, color=["#1f5a99", "#6f9fd0"], width=0.5
-    )
-    axes.bar_label(bars, fmt="%.3g")
-    axes.axhline(measured["claimed_here"], color="#555555", linestyle="--")
-    axes.annotate(
-        f"claimed {measured['claimed_here']:.3g}",
-        (0.5, measured["claimed_here"]),
-        ha="center",
-        va="bottom",
-    )
-    axes.set_ylim(0.0, 1.15 * max(*heights, measured["claimed_here"]))
-    axes.set_ylabel("epsilon, at least (95 %)")
-    axes.set_title(f"2 x {measured['fits']} fits on synthetic neighbours", fontsize=10)
-    figure.savefig(path, dpi=120)
+    figure, [axes] = canvas(1.9)
+    names = {
+        "claimed": "claimed_here",
+        "any mechanism": "lower_bound_any_mechanism",
+        "Gaussian": "lower_bound_gaussian_outputs",
+    }
+    heights = [measured[key] for key in names.values()]
+    bars = axes.barh(list(names), heights, color=[GREY, BLUE, BLUE], height=0.62)
+    axes.bar_label(bars, fmt=" %.3g", fontsize=9, color=INK)
+    axes.invert_yaxis()
+    axes.grid(axis="y", visible=False)
+    axes.margins(x=0.14)
+    axes.set_xlabel("epsilon, bounds from below at 95 %")
+    axes.set_title(f"2 x {measured['fits']} fits on synthetic neighbours", loc="left", fontsize=10)
+    figure.savefig(path, dpi=DPI)

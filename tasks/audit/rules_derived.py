@@ -33,7 +33,7 @@ from tasks.audit.subject import (
     Subject,
 )
 from tasks.record.inventory import FILE as INVENTORY
-from tasks.record.statement import noise_form, note_of
+from tasks.record.statement import is_note, noise_form
 from tasks.record.wording import RENDERED, rendered_again
 
 ROUNDED = 1e-9
@@ -231,7 +231,7 @@ def tags(run: Subject) -> Iterator[Finding]:
         if not (name in TAGS or name in MLFLOW_TAGS or undefined or _registered(name)):
             yield _added("tag_unknown", name, "tag")
     written, found = run.tags.get(NOTE), run.statement
-    if written is not None and found is not None and written != note_of(found):
+    if written is not None and found is not None and not is_note(written, found, run.run_id):
         yield warn(
             "note_changed",
             NOTE,

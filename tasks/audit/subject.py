@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from dpcore.errors import InputError
+from dpcore.errors import DPFlowsError, InputError
 from tasks.ledger.chain import history
 from tasks.ledger.charge import Others, others
 from tasks.ledger.reader import LedgerReader
 from tasks.ledger.records import GENESIS, Record
 from tasks.ledger.schema import DRAWN
 from tasks.ledger.verify import Verification
+from tasks.record.example import DataInput, data_input
 from tasks.record.inventory import WEIGHTS_FOLDER
 from tasks.record.statement import Statement
 
@@ -78,18 +79,31 @@ VERSION_METRIC = "dpflows.metric."
 MODEL_TAGS = frozenset({"data", "mlflow.modelVersions"})
 
 
+def own_data(name: str, encoder: bytes | None) -> DataInput | None:
+    """The data set that a training on ``name`` names among its inputs, from its stored encoder;
+    None where that cannot be read.
+    """
+    try:
+        return None if encoder is None else data_input(name, encoder)
+    except (ValueError, KeyError, TypeError, AttributeError, DPFlowsError):
+        return None
+
+
 def attached(
-    datasets: Iterable[str],
+    datasets: Iterable[DataInput],
+    own_data: DataInput | None,
     model: Iterable[tuple[str, str]],
     versions: Iterable[tuple[str, str, str]],
     metrics: Iterable[str],
 ) -> tuple[str, ...]:
-    """Words for what no training or release attaches: data sets of a run, (kind, name) of a logged
-    model's parameters, tags and metrics, (name, number, tag) of versions; ``metrics`` of the run.
+    """Words for what no training or release attaches.
+
+    Data sets of a run other than ``own_data``, (kind, name) of a logged model's parameters, tags
+    and metrics, (name, number, tag) of versions; ``metrics`` of the run.
     """
     own = frozenset(metrics)
     known = {"param": frozenset[str](), "tag": MODEL_TAGS, "metric": own}
-    found = [f"dataset {name}" for name in datasets]
+    found = [f"dataset {one.name}" for one in datasets if one != own_data]
     found += [f"{kind} {name} of the model" for kind, name in model if name not in known[kind]]
     found += [
         f"tag {tag} of version {number} of {name}"

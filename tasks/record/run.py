@@ -22,6 +22,7 @@ from tasks.ledger.reservation import this_process
 from tasks.options.base import words_of
 from tasks.record import MODEL, inventory, outbox, tracking, view
 from tasks.record import statement as words
+from tasks.record.example import data_input
 from tasks.record.explain import of_training, write_terms
 from tasks.record.index import MAIN
 from tasks.record.model import (
@@ -50,6 +51,7 @@ MECHANISMS = "privacy/mechanisms.json"
 CURVE = "privacy/curve.json"
 TRACE = "privacy/trace.json"
 FIGURE = "figures/budget.png"
+NOTE = "mlflow.note.content"
 FILES = (CONFIG, STATEMENT, *READABLE, MECHANISMS, CURVE, TRACE, inventory.FILE, FIGURE)
 
 
@@ -309,10 +311,16 @@ def send(
         ledger_url(job.config, job.schema, Home.find()),
     )
     tracking.log_files(client, run_id, folder, page)
-    encoder = encoder_from_json((folder / "model" / "encoder.json").read_text(encoding="utf-8"))
+    declared = (folder / "model" / "encoder.json").read_bytes()
+    tracking.log_data(client, run_id, data_input(pending.dataset, declared))
+    encoder = encoder_from_json(declared.decode())
     uri = log_model(client, run_id, folder / "model", encoder, job.schema)
     score_model(client, run_id, uri, {**metrics, **spent})
     experiment = client.get_run(run_id).info.experiment_id
+    if page:
+        statement = words.Statement.model_validate_json((folder / STATEMENT).read_text())
+        place = view.run_place(experiment, run_id)
+        client.set_tag(run_id, NOTE, words.note_with_report(statement, place))
     view.show_trainings(client, experiment, main_metrics(metrics))
     client.set_tag(run_id, MODEL, uri)
     outbox.remove(folder)
@@ -385,5 +393,5 @@ def run_tags(job: Job, statement: words.Statement, own: Words) -> dict[str, str]
         **own.tags,
         "dpflows.ledger_entry": statement.ledger.entry,
         "dpflows.ledger_head": statement.ledger.head,
-        "mlflow.note.content": words.note_of(statement),
+        NOTE: words.note_of(statement),
     }

@@ -5,6 +5,7 @@ versioned schema.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -218,6 +219,18 @@ def note_of(statement: Statement) -> str:
         f"{promise.adjacency}, by {promise.accountant} ({promise.conversion}). Metrics named "
         "internal are exact numbers on records."
     )
+
+
+def note_with_report(statement: Statement, place: str) -> str:
+    """The same with a link to the report among the artifacts of the run at ``place``."""
+    return f"{note_of(statement)} [Report, internal]({place}/artifacts/report/report.html)"
+
+
+def is_note(text: str, statement: Statement, run_id: str) -> bool:
+    """Whether a description is the one that a training writes; earlier versions wrote no link."""
+    link = re.escape(note_with_report(statement, f"#/experiments/ID/runs/{run_id}"))
+    linked = link.replace("experiments/ID/", "experiments/[0-9]{1,20}/")
+    return text == note_of(statement) or re.fullmatch(linked, text) is not None
 
 
 def renyi(planned: Planned) -> Renyi:

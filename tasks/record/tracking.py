@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from mlflow import MlflowClient
-from mlflow.entities import Metric, Param, RunTag
+from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 
 from dpcore.errors import InputError
@@ -28,6 +28,7 @@ from tasks.record import MODEL as MODEL_TAG
 from tasks.record import OURS as OURS_TAG
 from tasks.record import OWNER as OWNER_TAG
 from tasks.record import view
+from tasks.record.example import DataInput
 from tasks.record.statement import git_commit
 from tasks.stores import ensure_stores
 from tasks.stores.moved import require_in_place
@@ -221,6 +222,15 @@ def log_curves(client: MlflowClient, run_id: str, trace: Sequence[Mapping[str, f
     points = missing(client, run_id, curve_points(trace))
     if points:
         client.log_batch(run_id, metrics=points)
+
+
+def log_data(client: MlflowClient, run_id: str, found: DataInput) -> None:
+    """Name the data set of a training among the inputs of its run."""
+    tags = [InputTag(key, value) for key, value in found.tags]
+    data = Dataset(
+        found.name, found.digest, found.source_type, found.source, found.schema, found.profile
+    )
+    client.log_inputs(run_id, [DatasetInput(data, tags)])
 
 
 def log_files(client: MlflowClient, run_id: str, folder: Path, names: Iterable[str]) -> None:

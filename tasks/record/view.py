@@ -21,6 +21,7 @@ VIEW = "dpflows.view"  # tag of an experiment: the key of the view of its latest
 TRAININGS = "dpflows.trainings"  # the key of the view of its trainings
 TRAINING_KEY = "dpflows-trainings"
 TAG_LENGTH = 5000
+COLUMNS = 2  # of charts: with three their titles and axes are cut at 1,440 px
 COLOUR = "mlflow.runColor"
 PARENT = "mlflow.parentRunId"
 # The side of MLflow's pages that is about models and not about prompts.
@@ -31,6 +32,11 @@ KIND = {"mlflow.experimentKind": "custom_model_development"}
 def run_title(data: str, algorithm: str, epsilon: float) -> str:
     """The name of a training: ``visits · scaled_gd · ε 0.5``."""
     return f"{data} · {algorithm} · ε {epsilon:g}"
+
+
+def run_place(experiment: str, run_id: str) -> str:
+    """The page of a run, below the address of MLflow's pages."""
+    return f"#/experiments/{experiment}/runs/{run_id}"
 
 
 def colour(index: int) -> str:
@@ -108,6 +114,7 @@ def view_state(
                 "isReordered": False,
                 "deleted": False,
                 "isGenerated": False,
+                "columns": COLUMNS,
             }
         ],
         "compareRunCharts": [

@@ -4,6 +4,7 @@ tables are known.
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import subprocess
@@ -19,6 +20,7 @@ from flows.cli import run
 from flows.commands.audit import quick
 from tasks.audit import audit
 from tasks.audit.mlflow_run import KNOWN, Database, read_run
+from tasks.audit.subject import attached, own_data
 from tasks.home import Home
 from tests.tasks.release.runs import World
 
@@ -48,6 +50,10 @@ def test_what_somebody_attaches_in_mlflow_is_named(world: World) -> None:
     run_id = world.train()
     client, direct = world.client, database(world.home).read_run(run_id)
     assert direct is not None and direct.attached == ()
+    [own] = client.get_run(run_id).inputs.dataset_inputs
+    shown = json.loads(own.dataset.schema)["mlflow_colspec"]
+    assert {one["name"]: one["type"] for one in shown} == {"age": "double", "city": "string"}
+    assert direct.model["encoder.json"] and own.dataset.profile is None
     uri = client.get_run(run_id).data.tags["dpflows.model"]
     model = uri.removeprefix("models:/")
     rows = Dataset("rows of June", "digest", "local", "{}", profile='{"positives": 412}')
@@ -69,6 +75,31 @@ def test_what_somebody_attaches_in_mlflow_is_named(world: World) -> None:
     )
     findings = audit(direct).findings
     assert {"attached", "note_changed", "tag_unknown"} <= {one.code for one in findings}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"digest": "0" * 32},
+        {"profile": '{"positives": 412}'},
+        {"source": "/home/somebody/june.csv"},
+        {"source_type": "local"},
+        {"schema": None},
+        {"tags": (("mlflow.data.context", "training"), ("positives", "412"))},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_data_set_is_the_training_s_own_in_every_part_or_it_is_named(
+    shared_world: World, trained: str, change: dict[str, object]
+) -> None:
+    """Those of MLflow's inputs that follow from the stored encoder alone are no finding."""
+    found = database(shared_world.home).read_run(trained)
+    assert found is not None
+    own = own_data(found.tags["dpflows.data"], found.model["encoder.json"])
+    assert own is not None and attached([own], own, (), (), ()) == ()
+    assert attached([own._replace(**change)], own, (), (), ()) == (f"dataset {own.name}",)
+    assert attached([own], own_data("other", found.model["encoder.json"]), (), (), ()) != ()
+    assert own_data("small", b"[]") is None and own_data("small", None) is None
 
 
 def test_what_the_pages_show_is_read_too(world: World) -> None:
