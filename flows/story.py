@@ -8,7 +8,6 @@ Nothing here ends a run: what cannot be shown is left out.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import re
@@ -18,7 +17,6 @@ from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ParamSpec
-from urllib.parse import urlsplit
 
 import prefect.runtime.flow_run
 from prefect.context import FlowRunContext
@@ -27,7 +25,7 @@ from prefect.states import Completed
 from dpcore.errors import BudgetExceeded, DPFlowsError
 from flows.exit_codes import words_of_code
 from tasks.drawing.words import metric_title, number
-from tasks.home import UI_FILE, Home
+from tasks.home import Home, tracking_page
 from tasks.ledger import Ledger
 from tasks.ledger.summary import remaining
 
@@ -239,17 +237,6 @@ def page(summary: Mapping[str, Any], left: float | None, home: Home, experiment:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|")
-
-
-def tracking_page(home: Home) -> str:
-    """The address of MLflow's pages: a server's own, that of `dpflows ui`, or its default one."""
-    uri = os.environ.get("MLFLOW_TRACKING_URI", "")
-    if urlsplit(uri).scheme in ("http", "https"):
-        return uri.rstrip("/")
-    try:
-        return str(json.loads((home.root / UI_FILE).read_text())["mlflow"])
-    except (OSError, ValueError, KeyError):
-        return "http://127.0.0.1:5000"
 
 
 @contextmanager

@@ -5,12 +5,14 @@ there.
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from dpcore.errors import InputError
 
@@ -184,3 +186,14 @@ def one_at_a_time(home: Home, what: str) -> Iterator[None]:
 
 def sqlite_url(path: Path) -> str:
     return f"sqlite:///{path.as_posix()}"
+
+
+def tracking_page(home: Home) -> str:
+    """The address of MLflow's pages: a server's own, that of `dpflows ui`, or its default one."""
+    uri = os.environ.get("MLFLOW_TRACKING_URI", "")
+    if urlsplit(uri).scheme in ("http", "https"):
+        return uri.rstrip("/")
+    try:
+        return str(json.loads((home.root / UI_FILE).read_text())["mlflow"])
+    except (OSError, ValueError, KeyError):
+        return "http://127.0.0.1:5000"

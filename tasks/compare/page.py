@@ -18,8 +18,6 @@ from tasks.compare.ratios import ratios, rows_of, table
 from tasks.compare.statistics import LEAST, LEVEL, Summary, explain, summarise
 from tasks.drawing.chart import description_of, write_frame
 from tasks.drawing.html import (
-    SCRIPT,
-    SORTABLE_STYLE,
     Cell,
     figure,
     grid,
@@ -27,9 +25,8 @@ from tasks.drawing.html import (
     page,
     paragraph,
     rows,
-    sortable,
 )
-from tasks.drawing.words import metric_title
+from tasks.drawing.words import metric_title, number
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -87,9 +84,8 @@ def write_page(
     are listed under their names.
     """
     title = str(facts.get("title") or "Comparison of private algorithms")
-    text = page(
-        title, [SORTABLE_STYLE, *_opening(records, facts), *_parts(records, facts, figures), SCRIPT]
-    )
+    parts = [*_opening(records, facts), *_parts(records, facts, figures)]
+    text = page(title, parts, "broad")
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(path.name + ".part")
     beside.write_text(text, encoding="utf-8")
@@ -246,7 +242,7 @@ def _table(records: Sequence[Record], facts: Mapping[str, Any], metrics: Sequenc
         "a test that it is 0."
     )
     alone = f"{next(iter(first)).setting.title}. " if "data and objective" not in names else ""
-    return sortable(f"{alone}{caption} Press a column's name to sort.", names, lines)
+    return grid(f"{alone}{caption} Press a column's name to sort.", names, lines, sort=True)
 
 
 def _row(place: Place, summaries: Sequence[Summary], given: bool) -> list[Cell]:
@@ -284,8 +280,8 @@ def _to_the_best(summary: Summary) -> list[Cell]:
 def _mean(summary: Summary) -> Cell:
     if summary.mean is None:
         return ("–", None)
-    spread = "" if summary.sd is None else f" ± {_short(summary.sd, 2)}"
-    return (f"{_short(summary.mean)}{spread}", summary.mean)
+    spread = "" if summary.sd is None else f" ± {number(summary.sd, 2)}"
+    return (f"{number(summary.mean)}{spread}", summary.mean)
 
 
 def _probability(p: float | None) -> Cell:
@@ -340,9 +336,10 @@ def _number(value: float | None) -> Cell:
     return ("–", None) if value is None else (_short(value), value)
 
 
-def _short(value: float, digits: int = 4) -> str:
-    return f"{float(value):.{digits}g}"
+def _short(value: float) -> str:
+    """A number that somebody chose, as it was written."""
+    return f"{float(value):.4g}"
 
 
 def _signed(value: float) -> str:
-    return f"{value:+.2g}" if value else "0"
+    return f"{value:+#.2g}" if value else "0"

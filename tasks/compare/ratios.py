@@ -20,8 +20,8 @@ from tasks.compare.grid import LeftOut, Setting
 from tasks.compare.grouping import SECONDS, Place, Record, collect, done, measured, metrics_of
 from tasks.compare.variants import Jobs, objectives_of, training_config
 from tasks.config.train import AlgorithmSection
-from tasks.drawing.html import Cell, sortable
-from tasks.drawing.words import metric_title
+from tasks.drawing.html import Cell, grid
+from tasks.drawing.words import metric_title, number
 from tasks.peers import (
     PEERS,
     Peer,
@@ -153,13 +153,13 @@ def table(found: Sequence[Ratio]) -> str:
     metric = metric_title(found[0].metric)
     names = ["algorithm", "library", "data", "adjacency", "epsilon", metric, "library's", "ratio"]
     names += ["seconds", "library's", "times faster", "cells"]
-    return sortable(CAPTION, names, [line(one) for one in found])
+    return grid(CAPTION, names, [line(one) for one in found], sort=True)
 
 
 def line(one: Ratio) -> list[Cell]:
     """What is shown of a ratio, and what it is sorted by."""
     numbers = [
-        ("", None) if value is None else (f"{value:.4g}", value)
+        ("", None) if value is None else (number(value), value)
         for value in (one.ours, one.theirs, one.ratio)
     ]
     times = [

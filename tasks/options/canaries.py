@@ -25,6 +25,7 @@ from dpcore.objective import LinearObjective
 from dpcore.problem import Adjacency
 from dpcore.train import Planned
 from tasks.config import TrainConfig
+from tasks.drawing.curves import BLUE, DPI, GREY, INK, ORANGE, canvas
 from tasks.kinds.base import Job, Sealed, Words
 from tasks.ledger import Ledger
 from tasks.options.base import Option, Run
@@ -117,35 +118,34 @@ def sentence(metrics: dict[str, float]) -> str:
 
 def write_figure(canaries: Canaries, found: Guessed, numbers: dict[str, float], path: Path) -> None:
     """Draw the scores by coin, and bounds against claim; write a PNG to ``path``."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure = Figure(figsize=(8.0, 3.6), layout="constrained")
-    FigureCanvasAgg(figure)
-    scores, bars = figure.subplots(1, 2, width_ratios=(3, 2))
+    figure, [scores, bars] = canvas(4.6, rows=2)
     edges = np.histogram_bin_edges(found.scores, bins=40)
     yes, no = ("first label", "other label") if canaries.paired else ("included", "left out")
-    scores.hist(found.scores[canaries.included], edges, alpha=0.6, label=yes, color="#1f5a99")
-    scores.hist(found.scores[~canaries.included], edges, alpha=0.6, label=no, color="#c2571a")
-    scores.set_xlabel("score of a canary (what the releases say about its coin)")
+    for name, group, colour in ((yes, canaries.included, BLUE), (no, ~canaries.included, ORANGE)):
+        scores.hist(found.scores[group], edges, alpha=0.65, label=name, color=colour)
+    scores.set_xlabel("score of a canary: what the releases say of its coin")
     scores.set_ylabel("canaries")
-    scores.legend(fontsize=8)
-    shown = {
+    scores.legend(fontsize=9, frameon=False)
+    scores.set_title(
+        f"{len(canaries.y)} canaries, {found.right} of {found.guesses} guesses right",
+        loc="left",
+        fontsize=10,
+    )
+    titles = {
         "claimed": "claimed_epsilon",
         "at least": "epsilon_lower_bound",
         "Gaussian": "gaussian_lower_bound",
     }
-    shown = {label: key for label, key in shown.items() if key in numbers}
-    colors = ["#555555", "#1f5a99", "#6f9fd0"][: len(shown)]
-    drawn = bars.bar(list(shown), [numbers[key] for key in shown.values()], color=colors)
-    bars.bar_label(drawn, fmt="%.3g")
-    bars.margins(y=0.12)
-    bars.set_ylabel("epsilon")
-    figure.suptitle(
-        f"{len(canaries.y)} canaries, {found.right} of {found.guesses} guesses right", fontsize=10
-    )
-    figure.savefig(path, dpi=120)
+    shown = {label: numbers[key] for label, key in titles.items() if key in numbers}
+    colours = [GREY, BLUE, BLUE][: len(shown)]
+    drawn = bars.barh(list(shown), list(shown.values()), color=colours, height=0.62)
+    bars.bar_label(drawn, fmt=" %.3g", fontsize=9, color=INK)
+    bars.invert_yaxis()
+    bars.grid(axis="y", visible=False)
+    bars.margins(x=0.14)
+    bars.set_xlabel("epsilon")
+    figure.savefig(path, dpi=DPI)
 
 
 class Audit(Option):

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from dpcore.errors import DPFlowsError, InputError
+from tasks.home import Home, tracking_page
 from tasks.kinds.quality import SUBGROUPS
 from tasks.ledger.reader import LedgerReader
-from tasks.record import ENTRY, OURS
+from tasks.record import ENTRY, OURS, view
 from tasks.report.facts import METRICS, STATEMENT, Facts, Share, read_facts, read_json, share_of
 
 if TYPE_CHECKING:
@@ -61,9 +63,11 @@ def gather(
     """The facts of a run whose files lie in ``folder``; ``ledger``: where its budget is kept."""
     run = client.get_run(run_id)
     draws = draws_of(client, run)
-    return read_facts(
+    found = read_facts(
         folder, run_id, run.info.run_name or run_id, metrics, draws, share(folder, ledger)
     )
+    place = f"{tracking_page(Home.find())}/{view.run_place(run.info.experiment_id, run_id)}"
+    return replace(found, link=f"{place}?{view.SIDE}")
 
 
 def draws_of(client: MlflowClient, run: Any) -> list[dict[str, float]]:
@@ -143,7 +147,6 @@ def write_report(
 
 def ledger_of(files: Path) -> str:
     """Where the budget of the run in ``files`` is kept."""
-    from tasks.home import Home
     from tasks.ledger import ledger_of_run
 
     return ledger_of_run(read_json(files / "config.json") or {}, Home.find())

@@ -155,6 +155,7 @@ class Facts:
     pictures: Mapping[str, bytes] = field(default_factory=dict)
     conventions: Mapping[str, Any] = field(default_factory=dict)
     curve: Sequence[Mapping[str, float]] = ()
+    link: str = ""  # the run's page in MLflow
 
     @property
     def internal(self) -> dict[str, float]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from dpcore.metrics import less_is_better
 from tasks.drawing import html
-from tasks.drawing.words import BASELINES, TITLES, metric_title
+from tasks.drawing.words import BASELINES, TITLES, metric_title, number
 from tasks.record.wording import (
     accountant_words,
     algorithm_words,
@@ -79,29 +79,18 @@ def quality_table(found: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     lines = []
     for row in found:
         every = [row.value, *row.draws]
-        between = f"{quality_number(min(every))} to {quality_number(max(every))}"
-        shown = (
-            [quality_number(fmean(every)), quality_number(stdev(every)), between]
-            if row.draws
-            else ["", "", ""]
-        )
-        beside = [
-            quality_number(row.baselines[name]) if name in row.baselines else "" for name in names
-        ]
+        between = f"{number(min(every))} to {number(max(every))}"
+        shown = [number(fmean(every)), number(stdev(every)), between] if row.draws else ["", "", ""]
+        beside = [number(row.baselines[name]) if name in row.baselines else "" for name in names]
         lines.append(
             [
                 f"{row.title}{row.note}",
-                quality_number(row.value),
+                number(row.value),
                 *(shown if spread else []),
                 *beside,
             ]
         )
     return head, lines
-
-
-def quality_number(value: float) -> str:
-    """Four decimals for a share, four digits for what is larger or much smaller."""
-    return f"{value:.4f}" if 1e-3 <= abs(value) < 10 or value == 0 else f"{value:.4g}"
 
 
 WIDTH = 560
@@ -145,10 +134,8 @@ def _tiles(facts: Facts) -> Iterator[tuple[str, str]]:
         "of an attacker's best guesses are right, at most (a coin: 50 %)",
     )
     for row in quality_rows(internal, [])[:1]:
-        others = ", ".join(
-            f"{name} {quality_number(value)}" for name, value in row.baselines.items()
-        )
-        yield quality_number(row.value), row.title + (f" ({others})" if others else "")
+        others = ", ".join(f"{name} {number(value)}" for name, value in row.baselines.items())
+        yield number(row.value), row.title + (f" ({others})" if others else "")
     if share is not None and share.limited:
         yield f"{100 * share.left:.3g} %", f"of the budget of {share.dataset} left"
 
@@ -221,10 +208,10 @@ def _budget(facts: Facts) -> Iterator[str]:
             "Shares of the budget, at the data set's one Rényi order",
             ("charged", "share"),
             [
-                ("before this run", f"{100 * share.before:.4g} %"),
-                ("by this run", f"{100 * share.own:.4g} %"),
-                ("since", f"{100 * share.after:.4g} %"),
-                ("left", f"{100 * share.left:.4g} %"),
+                ("before this run", f"{number(100 * share.before)} %"),
+                ("by this run", f"{number(100 * share.own)} %"),
+                ("since", f"{number(100 * share.after)} %"),
+                ("left", f"{number(100 * share.left)} %"),
             ],
         )
 
@@ -263,8 +250,8 @@ def _noisy_table(noisy: Mapping[str, Any]) -> str:
     lines = [
         (
             metric_title(key),
-            quality_number(value),
-            quality_number(errors[key]) if key in errors else "",
+            number(value),
+            number(errors[key]) if key in errors else "",
         )
         for key, value in noisy["values"].items()
     ]
@@ -284,8 +271,7 @@ def _curve(facts: Facts, name: str, png: bytes) -> figures.Picture:
     ends = ""
     if rows:
         first, last = (
-            f"{quality_number(row[key])} at iteration {row['iteration']:g}"
-            for row in (rows[0], rows[-1])
+            f"{number(row[key])} at iteration {row['iteration']:g}" for row in (rows[0], rows[-1])
         )
         ends = f": {first}, {last}"
     return figures.Picture(
@@ -324,7 +310,7 @@ def _groups(facts: Facts) -> Iterator[str]:
         )
         return
     lines = [
-        (str(row["group"]), f"{int(row['rows'])}", quality_number(float(row["value"])))
+        (str(row["group"]), f"{int(row['rows'])}", number(float(row["value"])))
         for row in table["groups"]
     ]
     caption = (
@@ -394,5 +380,7 @@ def _run(facts: Facts) -> Iterator[str]:
             ("check it", f"dpflows audit {facts.run_id}"),
         ]
     )
+    if facts.link:
+        yield html.link("This run in MLflow, while `dpflows ui` runs", facts.link)
     yield html.heading("Limits")
     yield html.items(s.limits)

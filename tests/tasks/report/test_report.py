@@ -18,12 +18,12 @@ import pytest
 from flows.cli import run
 from flows.commands import ui as command
 from tasks import report, training
+from tasks.drawing.words import number
 from tasks.ledger import Ledger
 from tasks.report.facts import Facts, Share, Step, read_facts, share_of
 from tasks.report.page import (
     PUBLIC,
     WARNING,
-    quality_number,
     quality_rows,
     quality_table,
     run_report,
@@ -145,15 +145,12 @@ def test_numbers_of_the_page_are_those_of_the_run(facts: Facts) -> None:
     text = Page(run_report(facts)).text
     internal = facts.internal
     for key in ("accuracy", "balanced_accuracy", "roc_auc", "average_precision", "brier_score"):
-        assert (
-            quality_number(internal[key]) in text
-            and quality_number(internal[f"non_private_{key}"]) in text
-        )
-    assert quality_number(internal["majority_accuracy"]) in text
+        assert number(internal[key]) in text and number(internal[f"non_private_{key}"]) in text
+    assert number(internal["majority_accuracy"]) in text
     assert facts.statement.guarantee.epsilon == pytest.approx(1.0, abs=1e-4) and "73.1 %" in text
     share = facts.share
-    assert share is not None and 0 < share.own < 1 and f"{100 * share.own:.4g} %" in text
-    assert facts.noisy is not None and quality_number(facts.noisy["values"]["accuracy"]) in text
+    assert share is not None and 0 < share.own < 1 and f"{number(100 * share.own)} %" in text
+    assert facts.noisy is not None and number(facts.noisy["values"]["accuracy"]) in text
 
 
 def test_one_draw_has_no_spread_and_several_have_one(facts: Facts) -> None:
