@@ -15,7 +15,15 @@ import typer
 
 from dpcore.errors import DPFlowsError, VerificationFailed
 from flows import signatures
-from flows.exit_codes import INTERRUPTED, Terminated, complain, interrupted, listen, other
+from flows.exit_codes import (
+    INTERRUPTED,
+    Terminated,
+    complain,
+    hear_warnings,
+    interrupted,
+    listen,
+    other,
+)
 from flows.help import LINES, epilog, whole
 
 # Commands that live in modules of their own and are imported only when they are called: name ->
@@ -85,6 +93,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     write_anything(sys.stdout)
     write_anything(sys.stderr)
     listen()
+    hear_warnings()
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 

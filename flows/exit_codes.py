@@ -7,7 +7,9 @@ from __future__ import annotations
 import signal
 import sys
 import traceback
-from typing import Any
+import warnings
+from pathlib import Path
+from typing import Any, TextIO
 
 UNEXPECTED = 1
 USAGE = 2
@@ -74,6 +76,9 @@ def other(error: Exception) -> int:
     if hasattr(error, "format_message"):
         complain(usage(error))
         return USAGE
+    if isinstance(error, Warning):  # who asks for errors (python -W error) gets them
+        complain(str(error))
+        return USAGE
     traceback.print_exception(error)
     complain(
         f"unexpected {type(error).__name__}; this is a fault of dpflows or of its environment."
@@ -100,6 +105,46 @@ def _shown(parameter: Any) -> str:
     """An option as it is written, an argument as the help shows it."""
     options = [name for name in parameter.opts if name.startswith("--")]
     return options[0] if options else str(parameter.name).upper()
+
+
+# Packages whose warnings are ours to say.
+OURS = r"(dpcore|tasks|flows)(\.|$)"
+
+
+def hear_warnings() -> None:
+    """Say warnings of this product on one line, each once: a deprecated name above all, which
+    Python keeps to itself.
+
+    Those of libraries stay as Python has them, but end nothing: with ``-W error`` MLflow and
+    Prefect would stop at deprecations of their own, where nobody here can help it.
+    """
+    said: set[str] = set()
+    shown = warnings.showwarning
+
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        if file is None and "site-packages" not in filename and _is_ours(filename):
+            if str(message) not in said:
+                said.add(str(message))
+                complain(f"Warning: {message}")
+            return
+        shown(message, category, filename, lineno, file, line)
+
+    warnings.showwarning = show
+    if "error" in sys.warnoptions:
+        warnings.filterwarnings("ignore", module=f"(?!{OURS})")
+    else:
+        warnings.filterwarnings("default", category=DeprecationWarning, module=OURS)
+
+
+def _is_ours(filename: str) -> bool:
+    return bool({"dpcore", "tasks", "flows"} & set(Path(filename).parts))
 
 
 def complain(text: str) -> None:

@@ -24,12 +24,7 @@ def list_runs(data: str | None, last: int, rebuild: bool, as_json: bool) -> None
     """Print the newest ``last`` trainings, of data set ``data`` or of all; ``rebuild`` asks MLflow
     for older ones.
     """
-    home = Home.find()
-    if rebuild:
-        from tasks.record.tracking import tracking_client
-
-        added = index.rebuild(tracking_client(home.prepare()), home)
-        sys.stderr.write(f"{added} runs of MLflow's store were added to the list.\n")
+    home = listed(rebuild)
     found = index.runs(home, data)
     if as_json:
         sys.stdout.write(
@@ -45,6 +40,18 @@ def list_runs(data: str | None, last: int, rebuild: bool, as_json: bool) -> None
         )
         return
     print_whole(console, runs_table(found[:last], len(found)))
+
+
+def listed(rebuild: bool = False) -> Home:
+    """The home, whose list is made again from MLflow's store where it was lost, or on demand."""
+    home = Home.find()
+    if rebuild or index.is_lost(home):
+        from tasks.record.tracking import tracking_client
+
+        added = index.rebuild(tracking_client(home.prepare()), home)
+        if rebuild or added:
+            sys.stderr.write(f"{added} runs of MLflow's store were added to the list.\n")
+    return home
 
 
 def runs_table(runs: Sequence[Mapping[str, Any]], count: int) -> Table:
@@ -94,7 +101,7 @@ def _number(value: object) -> str:
 
 def show_run(name: str, as_json: bool) -> None:
     """Print one run of the list; ``name`` is its id, or the beginning of it."""
-    run = index.run_named(Home.find(), name)
+    run = index.run_named(listed(), name)
     if as_json:
         sys.stdout.write(json.dumps({"schema_version": 1, "run": run}) + "\n")
     else:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
 
 FILE = "runs.jsonl"
+STORE = "mlflow.db"  # of the home, where MLflow's store is there
 SCHEMA_VERSION = 1
 # Values that are longer as text are no parameter to read: the weights of a warm start, above all.
 LONGEST = 300
@@ -64,13 +65,21 @@ def note_run(
 
 
 def note_release(home: Home, answer: Mapping[str, Any], approved_by: str) -> None:
-    """Add a release, from the answer of the gate."""
+    """Add a release, from the answer of the gate: what was signed does not fail for its line."""
     kept = ("run_id", "name", "version", "epsilon", "delta", "bundle")
-    add(
-        home,
-        "release",
-        {key: answer[key] for key in kept} | {"approved_by": approved_by, "at": now()},
-    )
+    line = {key: answer[key] for key in kept} | {"approved_by": approved_by, "at": now()}
+    try:
+        add(home, "release", line)
+    except OSError:
+        return
+
+
+def is_lost(home: Home) -> bool:
+    """Whether the file holds no training though MLflow has a database here: it was removed, or a
+    release made it anew.
+    """
+    known = any(line["what"] == "run" for line in lines(home))
+    return not known and (home.root / STORE).is_file()
 
 
 def lines(home: Home) -> Iterator[dict[str, Any]]:

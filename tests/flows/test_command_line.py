@@ -11,9 +11,11 @@ import re
 import stat
 import subprocess
 import sys
+import warnings
 from io import StringIO
 from itertools import pairwise
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import jsonschema
@@ -27,13 +29,14 @@ from flows import help as texts
 from flows.cli import COMMANDS, GROUPS, run
 from flows.commands.about import _models, config_schema, losses_of
 from flows.commands.runs import runs_table
-from flows.exit_codes import begin
+from flows.exit_codes import begin, hear_warnings
 from flows.terminal import Terminal, natural_width
 from tasks.config import TrainConfig, load_config
 from tasks.config.read import KINDS, extended, load_yaml
 from tasks.drawing.words import number
 from tasks.home import CONF, Home
 from tasks.record import index
+from tests.tasks.release.runs import World
 
 ROOT = Path(__file__).resolve().parents[2]
 RENEW = "for kind in {kinds}; do dpflows config --schema $kind > conf/schemas/$kind.json; done"
@@ -224,6 +227,57 @@ def test_a_line_that_was_half_written_hides_no_other(own_home: Home) -> None:
     assert {row["run_id"][0] for row in index.runs(own_home)} == {"a", "b"}
 
 
+def test_a_list_that_was_lost_is_made_again(
+    shared_world: World,
+    trained: str,
+    own_home: Home,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """From MLflow's store; a release of a run that the list lacks is no list, and one that cannot be
+    noted is a release nevertheless.
+    """
+    home = shared_world.home
+    monkeypatch.setenv("DPFLOWS_HOME", str(home.root))
+    file, released = home.root / index.FILE, {"run_id": trained, "name": "visits", "version": "3"}
+    released |= {"bundle": "x", "epsilon": 0.5, "delta": 1e-6}
+    before = file.read_text() if file.is_file() else None
+    file.unlink(missing_ok=True)
+    try:
+        index.note_release(home, released, "A. Person")
+        assert index.is_lost(home)
+        assert run(["runs", "--json", "--last", "100"]) == 0
+        shown = capsys.readouterr()
+        found = {one["run_id"]: one for one in json.loads(shown.out)["runs"]}
+        assert "were added to the list" in shown.err
+        assert index.released_as(found[trained]) == "visits@3"
+        assert found[trained]["epsilon_asked"] and not index.is_lost(home)
+        assert run(["show", trained[:12]]) == 0 and "added" not in capsys.readouterr().err
+    finally:
+        file.unlink()
+        if before is not None:
+            file.write_text(before)
+    gone = Home(own_home.root / "gone")
+    index.note_release(gone, released, "A. Person")
+    assert not gone.root.exists()
+
+
+@pytest.mark.slow
+def test_runs_are_listed_in_a_second_and_a_half(own_home: Home) -> None:
+    index.note_run(own_home, summary("a" * 32))
+    times = []
+    for _ in range(3):
+        started = perf_counter()
+        subprocess.run(
+            [sys.executable, "-m", "flows.cli", "runs"],
+            env={**os.environ, "DPFLOWS_HOME": str(own_home.root), "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            check=True,
+        )
+        times.append(perf_counter() - started)
+    assert min(times) < 1.5, times
+
+
 def test_tables_of_runs_fit_80_letters_at_a_terminal(own_home: Home) -> None:
     from rich.console import Console
 
@@ -397,3 +451,39 @@ def test_numbers_have_one_format(value: float, text: str) -> None:
 def test_an_unknown_data_set_says_how_one_is_made(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["plan", "--set", "data.name=visits"]) == 2
     assert "`dpflows profile FILE -o conf/data/visits.yaml`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("options", [[], ["error"]])
+def test_a_deprecated_name_is_one_line_and_libraries_end_nothing(
+    options: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also with warnings as errors, which stop at names of ours alone."""
+    words = ["plan", "--set", "data.name=census", "--set", "algorithm.name=output_gd"]
+    words += ["--set", "algorithm.pace=paper", "--set", "privacy.adjacency=replace_one"]
+    words += ["--set", f"privacy.epsilon={0.71 + len(options)}"]  # plans are kept
+    monkeypatch.setattr(sys, "warnoptions", options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error" if options else "ignore", DeprecationWarning)
+        hear_warnings()
+        code = run(words)
+        exec(compile("import warnings; warnings.warn('x', DeprecationWarning)", "m.py", "exec"), {})
+    lines = [line for line in capsys.readouterr().err.splitlines() if "step_rule now" in line]
+    assert len(lines) == 1 and lines[0].startswith("dpflows: ")
+    assert code == (2 if options else 0)
+    assert lines[0].startswith("dpflows: Warning: ") == (not options)
+
+
+@pytest.mark.slow
+def test_a_training_ends_with_warnings_as_errors(small: Path, tmp_path: Path) -> None:
+    """MLflow, SQLAlchemy and Prefect have deprecations of their own; none of ours is left."""
+    ledger = ["ledger", "init", str(small), "--epsilon", "3", "--delta", "1e-4"]
+    train = ["train", "--set", f"data.name={small}", "--set", "privacy.delta=1e-5"]
+    for words in (ledger, train):
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-m", "flows.cli", *words],
+            env={**os.environ, "DPFLOWS_HOME": str(tmp_path / "home"), "PYTHONPATH": str(ROOT)},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
