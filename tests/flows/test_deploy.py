@@ -115,3 +115,21 @@ def test_commands_of_the_page_on_operation_exist() -> None:
     assert len(found) > 10
     for line in found:
         known(shlex.split(line.split(":")[0]))
+
+
+def test_automations_expect_events_that_are_sent_about_data_sets() -> None:
+    """As Prefect's own client reads the file; its triggers match what ``story`` sends."""
+    from prefect.events import AutomationCore, Resource
+
+    from flows.story import EVENTS, resource
+
+    text = (DEPLOY / "automations.yaml").read_text(encoding="utf-8")
+    found = [AutomationCore.model_validate(one) for one in yaml.safe_load(text)["automations"]]
+    about = Resource.model_validate(resource("Visits 2026"))
+    for one in found:
+        trigger: Any = one.trigger
+        assert one.enabled and trigger.match.matches(about), one.name
+        assert {event.removeprefix("dpflows.") for event in trigger.expect} <= set(EVENTS)
+        assert [action.type for action in one.actions] == ["pause-deployment"]
+    named = set(re.findall(r"dpflows\.([a-z-]+)", text.split("automations:")[0]))
+    assert named >= {"trained", "data"} and len(found) == 2

@@ -17,10 +17,13 @@ import pytest
 import yaml
 
 from flows.cli import run
+from flows.commands.ui import prefect_server
+from flows.server import free_port
 from tasks.home import Home
 from tasks.ledger import Ledger
 from tasks.ledger.summary import entries
 from tasks.retraining import RetrainConfig
+from tests.ledger_fixtures import DeclaredLedger
 from tests.tasks.retraining.weekly import config_of
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -121,6 +124,42 @@ def test_a_served_retraining_runs_once_a_period(
     assert [entry["state"] for entry in entries(clinic, "clinic")] == ["committed"], (
         "the second one did nothing"
     )
+
+
+@pytest.mark.slow
+def test_three_firings_of_a_cron_of_one_minute_train_once_and_say_a_line_each(
+    home: Home, small: Path, tmp_path: Path
+) -> None:
+    """By Prefect's own scheduler, with the server that `dpflows ui --prefect` starts."""
+    with DeclaredLedger(f"sqlite:///{small.with_name('ledger.db')}") as ledger:
+        ledger.init("small", 3.0, 1e-4, "add_remove")
+    training = config_of(tmp_path).training.model_dump(mode="json", exclude_unset=True)
+    training["data"] = {"name": str(small), "path": str(small.with_name("small.csv"))}
+    every_minute = {"cron": "* * * * *", "every": "day", "wait_minutes": 5}
+    window = {"last": None, "since": None}
+    config = write_config(tmp_path, schedule=every_minute, window=window, training=training)
+    with prefect_server(home, free_port()) as (api, _), (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "flows.cli", "retrain", str(config), "--serve"],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "PREFECT_API_URL": api},
+            stdout=log,
+            stderr=log,
+        )
+        try:
+            give_up = time.monotonic() + 900
+            while len(lines := _firings(tmp_path / "log")) < 3 and time.monotonic() < give_up:
+                time.sleep(1)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(timeout=300)
+    assert "trained" in lines[0] and all("skipped: period" in line for line in lines[1:3]), lines
+    with Ledger(f"sqlite:///{small.with_name('ledger.db')}") as ledger:
+        assert [one["state"] for one in entries(ledger, "small")] == ["committed"]
+
+
+def _firings(log: Path) -> list[str]:
+    return [line for line in log.read_text().splitlines() if "UTC  small: " in line]
 
 
 def _start(name: str, run_deployment: Any) -> tuple[str, str]:
