@@ -4,6 +4,7 @@ asked for.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import shutil
@@ -69,6 +70,11 @@ class Page:
         )
         self.call("Page.navigate", url=address)
         self.wait("document.readyState === 'complete'")
+
+    def shot(self, file: Path, whole: bool = False) -> None:
+        """Keep a picture of what is shown, or of the ``whole`` page."""
+        found = self.call("Page.captureScreenshot", captureBeyondViewport=whole)
+        file.write_bytes(base64.b64decode(found["data"]))
 
     def ask(self, expression: str) -> Any:
         """The value of a JavaScript expression on the page."""
