@@ -288,11 +288,14 @@ TABLES = (
     Fields("logged_model_metrics", By.FINDS, "model_id metric_name"),
     Fields("logged_model_metrics", By.UNREAD, """metric_timestamp_ms metric_step metric_value experiment_id run_id
         dataset_uuid dataset_name dataset_digest"""),
-    Fields("inputs", By.FINDS, "source_type source_id destination_id"),
-    Fields("inputs", By.UNREAD, "input_uuid destination_type step"),
-    Fields("datasets", By.FINDS, "dataset_uuid name"),
-    Fields("datasets", By.UNREAD, """experiment_id digest dataset_source_type dataset_source dataset_schema
+    Fields("inputs", By.FINDS, "source_type source_id destination_id input_uuid"),
+    Fields("inputs", By.UNREAD, "destination_type step"),
+    Fields("datasets", By.FINDS, "dataset_uuid"),
+    Fields("datasets", By.DERIVED, """name digest dataset_source_type dataset_source dataset_schema
         dataset_profile"""),
+    Fields("datasets", By.UNREAD, "experiment_id"),
+    Fields("input_tags", By.DERIVED, "name value"),
+    Fields("input_tags", By.FINDS, "input_uuid"),
     Fields("model_versions", By.DERIVED, "name version source storage_location run_id"),
     Fields("model_versions", By.UNREAD, """workspace creation_time last_updated_time description user_id current_stage
         run_link status status_message"""),
