@@ -29,6 +29,7 @@ from dpcore.descent.gradient import (
     usual_clip,
 )
 from dpcore.errors import (
+    InputError,
     finite_tuple,
     if_given,
     require_below_one,
@@ -97,6 +98,8 @@ class DPSGD(Algorithm):
     ``sampler`` "allocation" (add/remove): in an epoch of t = 1/q steps every record is in one
     batch, chosen uniformly and independently, so an epoch is one pass over the records
     (``mechanisms.allocation`` for its price).
+    ``ema`` b > 0 returns sum_t (1 - b) b^(T-t) w_t / (1 - b^T), the exponential mean of the
+    released iterates (De et al. 2022, section 3.2), which costs nothing.
     ``start``: the first w, zero when left out. It must be public: weights that were released, and
     charged, before.
     """
@@ -148,6 +151,7 @@ class DPSGD(Algorithm):
     start: tuple[float, ...] | None = None
     sampler: str = "poisson"
     step_rule: str = "horizon"
+    ema: float = 0.0
 
     def __post_init__(self) -> None:
         require_positive(noise_multiplier=self.noise_multiplier)
@@ -156,7 +160,12 @@ class DPSGD(Algorithm):
         require_choice(SCHEDULES, schedule=self.schedule)
         require_choice(SAMPLERS, sampler=self.sampler)
         require_choice(STEP_RULES, step_rule=self.step_rule)
-        require_below_one(average=self.average)
+        require_below_one(average=self.average, ema=self.ema)
+        if self.average > 0 and self.ema > 0:
+            raise InputError(
+                "Expected one mean of the iterates, got average and ema: "
+                f"average={self.average!r}, ema={self.ema!r}; leave one out."
+            )
         if_given(
             require_positive,
             clip_norm=self.clip_norm,
@@ -236,8 +245,8 @@ class DPSGD(Algorithm):
         return decays(self.schedule, self.steps, 1.0 / self.rate(problem))
 
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
-        """Return the last iterate, or the mean over the last share ``average`` of the iterates;
-        shape (outputs * d).
+        """Return the last iterate, the mean over the last share ``average`` of the iterates, or
+        their exponential mean (``ema``); shape (outputs * d).
         """
         rate, momentum = self.step_and_momentum(problem)
         gradient = self.gradient(problem)
@@ -250,6 +259,10 @@ class DPSGD(Algorithm):
             w = (w - eta * velocity).reshape(-1, problem.dimension)
             w = prox_l1(w, eta * problem.l1, problem.intercept).ravel()
             budget.note(step_size=eta)
-            if step >= first_averaged:
+            if self.ema > 0:
+                total += (1.0 - self.ema) * (w - total)
+            elif step >= first_averaged:
                 total += w
+        if self.ema > 0:
+            return total / (1.0 - self.ema**self.steps)
         return total / (self.steps - first_averaged)

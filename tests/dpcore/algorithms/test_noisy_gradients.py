@@ -15,7 +15,7 @@ from dpcore.accounting.curves import ORDERS
 from dpcore.algorithms import make
 from dpcore.algorithms.dp_adam import DPAdam
 from dpcore.descent.gradient import NoisyGradient
-from dpcore.errors import AssumptionNotMet
+from dpcore.errors import AssumptionNotMet, InputError
 from dpcore.losses import Logistic, Sigmoid
 from dpcore.mechanisms import Exponential, Gaussian
 from dpcore.objective import LinearObjective
@@ -161,3 +161,29 @@ def test_a_poisson_batch_is_never_dearer_than_one_of_fixed_size(rate: float) -> 
         poisson = NoisyGradient.of(problem, 1.0, multiplier, rate).mechanism.rdp(ORDERS)
         fixed = NoisyGradient.of_fixed_size(problem, 1.0, multiplier, rate).mechanism.rdp(ORDERS)
         assert (poisson <= fixed * (1 + 2e-9)).all()
+
+
+@pytest.mark.parametrize("b", [0.5, 0.9, 0.999])
+def test_the_exponential_mean_is_of_the_released_iterates_and_free(b):
+    """sum_t (1 - b) b^(T - t) w_t / (1 - b^T) over w_1 .. w_T, of the same noise; at any b the same
+    plan. De et al. (2022), section 3.2.
+    """
+    rng = np.random.default_rng(5)
+    X, y = rng.normal(size=(60, 3)) / 4.0, rng.choice([-1.0, 1.0], size=60)
+    problem = Problem(n=60, dimension=3, loss=Logistic(), l2=0.01)
+
+    def trained(**changes):
+        steps = changes.pop("steps", 7)
+        settings = {"steps": steps, "learning_rate": 0.7, "schedule": "constant", **changes}
+        planned = plan("dp_sgd", settings | {"noise_multiplier": 3.0}, problem)
+        objective = LinearObjective(X, y, problem.loss)
+        return planned, run(planned, objective, fixed_noise_seed=9).weights
+
+    iterates = [trained(steps=t, momentum=0.3)[1] for t in range(1, 8)]
+    weights = [(1 - b) * b ** (7 - t) / (1 - b**7) for t in range(1, 8)]
+    assert sum(weights) == pytest.approx(1.0)
+    planned, found = trained(momentum=0.3, ema=b)
+    np.testing.assert_allclose(found, sum(a * w for a, w in zip(weights, iterates, strict=True)))
+    assert planned.events.counts == trained(momentum=0.3)[0].events.counts
+    with pytest.raises(InputError, match="average and ema"):
+        make("dp_sgd", {"average": 0.5, "ema": b})
