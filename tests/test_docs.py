@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -75,6 +76,43 @@ def test_reference_pages_are_what_the_code_says() -> None:
     """``python docs/reference.py`` makes them anew."""
     for path, text in reference().pages().items():
         assert path.read_text(encoding="utf-8") == text, f"{path.name}: make it anew"
+
+
+def findings() -> Any:
+    spec = importlib.util.spec_from_file_location("findings", DOCS / "findings.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_findings_are_what_the_cells_say() -> None:
+    """``python docs/findings.py`` makes the page anew; every table of cells is used, and has a
+    command.
+    """
+    made = findings()
+    text = (DOCS / "findings.md").read_text(encoding="utf-8")
+    assert text == made.page()
+    stored = {path.stem for path in (DOCS / "data").glob("*.csv")}
+    claimed = yaml.safe_load((DOCS / "data" / "claims.yaml").read_text(encoding="utf-8"))
+    assert stored == {claim["run"] for claim in claimed["claims"]} == set(claimed["runs"])
+    for command in claimed["runs"].values():
+        named = re.search(r"dpflows compare (\S+\.yaml)", command)
+        assert named is not None and (ROOT / named[1]).is_file()
+
+
+def test_a_verdict_follows_from_the_interval_of_paired_differences() -> None:
+    made = findings()
+    assert made.verdict(0.02, 0.003, 10, "accuracy") == "reproduced"
+    assert made.verdict(0.02, 0.003, 10, "objective") == "contradicted"
+    assert made.verdict(-0.02, 0.003, 10, "accuracy") == "contradicted"
+    # of three pairs the interval is 4.3 errors wide on either side, of ten 2.3
+    assert made.verdict(0.01, 0.003, 3, "accuracy") == "undecided"
+    assert made.verdict(0.01, 0.003, 10, "accuracy") == "reproduced"
+    said = [{"verdict": word} for word in ("reproduced", "undecided")]
+    assert made.together(said) == "reproduced in part"
+    assert made.together([*said, {"verdict": "contradicted"}]) == "one way and the other"
+    assert made.together(said[:1] * 2) == "reproduced"
 
 
 def test_every_algorithm_and_every_key_is_in_the_reference() -> None:

@@ -46,6 +46,29 @@ def test_each_guarantee_has_a_panel_of_its_own() -> None:
     assert {line.label for line in chart.panels[0].references} == {"majority", "non_private"}
 
 
+def test_what_a_source_prints_is_a_line_across_its_metric_and_data() -> None:
+    printed = [
+        {"label": "majority, printed", "metric": "accuracy", "data": "adult", "value": 0.761},
+        {"label": "elsewhere, printed", "metric": "accuracy", "data": "bank", "value": 0.883},
+        {"label": "all, printed", "metric": "objective", "data": None, "value": 0.5},
+    ]
+    curve = [{"step": k, "accuracy": 0.7, "objective": 0.4} for k in (1, 2, 3)]
+    charts = list(all_charts(grid(["a"], [0.1, 1.0], curve=curve), {"printed": printed}))
+    for chart in charts:
+        for panel in chart.panels:
+            said = {line.label: line.mean for line in panel.references if "printed" in line.label}
+            assert said == (
+                {"majority, printed": (0.761,)}
+                if "_accuracy_" in chart.stem
+                else {"all, printed": (0.5,)}
+                if "_objective_" in chart.stem
+                else {}
+            )
+    assert sum("_accuracy_" in chart.stem for chart in charts) == 2
+    plain = list(all_charts(grid(["a"], [0.1, 1.0], curve=curve), {}))
+    assert not any("printed" in line.label for c in plain for p in c.panels for line in p.lines)
+
+
 def test_files_hold_what_is_drawn(tmp_path: Path) -> None:
     curve = [{"step": k, "accuracy": 0.7 + 0.01 * k} for k in (1, 2, 3)]
     files = write_figures(

@@ -1,0 +1,150 @@
+"""Make ``docs/findings.md`` from ``docs/data``: ``python docs/findings.py [--check]``.
+
+``python docs/findings.py --take NAME FOLDER`` puts the cells of a finished comparison (the folder
+of its ``cells.csv``) into ``docs/data/NAME.csv``. ``claims.yaml`` says what is claimed, where, and
+which two lines of which run decide it; a verdict is a rule, no opinion: whether Student's 95 %
+interval of the mean difference on equal folds and draws leaves out 0.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+from scipy.stats import t as student
+
+HERE = Path(__file__).resolve().parent
+DATA = HERE / "data"
+PLACE = ("data", "loss", "l1", "l2", "adjacency", "epsilon", "noise_multiplier", "label")
+CELL = ("repeat", "fold", "draw")
+KEPT = ("accuracy", "objective", "minimisation_error", "map", "ndcg@1", "ndcg@8", "coverage_at_20",
+        "coverage_at_30", "coverage_at_40", "gradient_evaluations", "loss_evaluations")  # fmt: skip
+LESS_IS_MORE = {"objective", "minimisation_error", "gradient_evaluations", "loss_evaluations"}
+CERTAIN = 0.95
+
+
+def take(name: str, folder: Path) -> Path:
+    """The numbers of the cells of one run, without what only a machine wants to know."""
+    cells = pd.read_csv(folder / "cells.csv")
+    cells = cells[cells["status"] == "done"].rename(columns=lambda key: key.removeprefix("metric."))
+    metrics = [key for key in KEPT if key in cells and cells[key].notna().any()]
+    kept = cells[[*PLACE, *CELL, "spent_epsilon", *metrics]].sort_values([*PLACE, *CELL])
+    path = DATA / f"{name}.csv"
+    kept.to_csv(path, index=False, float_format="%.6g")
+    return path
+
+
+def of_label(cells: pd.DataFrame, label: str, metric: str, where: dict[str, Any]) -> pd.Series:
+    """The values of one line by repeat, fold and draw."""
+    chosen = cells[cells["label"] == label]
+    for key, value in where.items():
+        chosen = chosen[chosen[key] == value]
+    if chosen.empty:
+        raise ValueError(f"no cell of {label!r} at {where}")
+    return chosen.set_index(list(CELL))[metric].dropna()
+
+
+def mean_and_error(values: pd.Series) -> tuple[float, float]:
+    return float(values.mean()), float(values.std(ddof=1) / len(values) ** 0.5)
+
+
+def verdict(difference: float, error: float, pairs: int, metric: str) -> str:
+    """``reproduced`` where the first line is better by more than Student's interval is wide."""
+    gain = -difference if metric in LESS_IS_MORE else difference
+    if abs(gain) <= student.ppf(0.5 + CERTAIN / 2, pairs - 1) * error:
+        return "undecided"
+    return "reproduced" if gain > 0 else "contradicted"
+
+
+def levels(cells: pd.DataFrame) -> list[tuple[str, float]]:
+    """What the points of a run differ in: epsilon, or the noise that was given."""
+    key = "epsilon" if cells["epsilon"].notna().any() else "noise_multiplier"
+    return [(key, float(value)) for value in sorted(cells[key].dropna().unique())]
+
+
+def lines_of(claim: dict[str, Any]) -> list[dict[str, Any]]:
+    """A line for each metric and level of one claim."""
+    cells = pd.read_csv(DATA / f"{claim['run']}.csv")
+    found = []
+    for metric in claim["metrics"]:
+        for key, level in levels(cells):
+            where = claim.get("where", {}) | {key: level}
+            one, two = (of_label(cells, claim[side], metric, where) for side in ("first", "second"))
+            both = (one - two).dropna()
+            if len(both) < 3:
+                raise ValueError(f"{claim['claim']}: {len(both)} pairs of cells are no spread")
+            difference, error = mean_and_error(both)
+            found.append(
+                {
+                    "metric": metric,
+                    "level": f"{'eps' if key == 'epsilon' else 'noise'} {level:g}",
+                    "first": mean_and_error(one),
+                    "second": mean_and_error(two),
+                    "difference": (difference, error),
+                    "cells": len(both),
+                    "verdict": verdict(difference, error, len(both), metric),
+                }
+            )
+    return found
+
+
+def together(lines: list[dict[str, Any]]) -> str:
+    """One word for a claim: what all its lines say, or that they differ."""
+    said = {line["verdict"] for line in lines}
+    if len(said) == 1:
+        return said.pop()
+    decided = sorted(said - {"undecided"})
+    return f"{decided[0]} in part" if len(decided) == 1 else "one way and the other"
+
+
+def number(pair: tuple[float, float], signed: bool = False) -> str:
+    mean, error = pair
+    digits = 4 if abs(mean) < 100 else 0
+    return f"{mean:{'+' if signed else ''}.{digits}f} ± {error:.{digits}f}"
+
+
+def page() -> str:
+    found = yaml.safe_load((DATA / "claims.yaml").read_text(encoding="utf-8"))
+    parts = ["# Findings\n", found["opening"]]
+    measured = [(claim, lines_of(claim)) for claim in found["claims"]]
+    parts += ["## Claim by claim\n", "| claim | where | verdict |\n| --- | --- | --- |"]
+    parts += [
+        f"| {claim['claim']} | {claim['stands']} | {together(lines)} |" for claim, lines in measured
+    ]
+    for claim, lines in measured:
+        parts += ["", f"### {claim['claim']}\n", f"{claim['stands']}. **{together(lines)}.** "
+                  f"{claim['why']}\n"]  # fmt: skip
+        parts.append(
+            f"| metric | at | {claim['first']} | {claim['second']} | difference | pairs | says |\n"
+            "| --- | --- | --- | --- | --- | --- | --- |"
+        )
+        parts += [
+            f"| {line['metric']} | {line['level']} | {number(line['first'])} | "
+            f"{number(line['second'])} | {number(line['difference'], True)} | {line['cells']} | "
+            f"{line['verdict']} |"
+            for line in lines
+        ]
+        parts.append(f"\nCells: `docs/data/{claim['run']}.csv`.")
+    parts += ["", "## Commands\n"]
+    for name, command in found["runs"].items():
+        parts.append(f"`docs/data/{name}.csv`:\n\n```text\n{command.strip()}\n```\n")
+    parts += ["## Not measured\n", found["not_measured"]]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def main(arguments: list[str]) -> int:
+    if arguments[:1] == ["--take"]:
+        sys.stdout.write(f"{take(arguments[1], Path(arguments[2]))}\n")
+        return 0
+    path, text = HERE / "findings.md", page()
+    if arguments == ["--check"]:
+        return int(not path.is_file() or path.read_text(encoding="utf-8") != text)
+    path.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
