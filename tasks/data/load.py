@@ -37,6 +37,7 @@ from tasks.data.store import (
     Matrix,
     full_disk_told,
     give_back_memory,
+    keep_no_memory,
     private_folder,
     sweep,
 )
@@ -192,6 +193,8 @@ def load(
     large = spool is not None or storage.shards or (not storage.coding and _large([*files, *tests]))
     place = spool or Home.find().root / "rows"
     sweep(place)  # what a killed process left goes with the next one that reads, large or not
+    if large:
+        keep_no_memory()
     with full_disk_told(place), private_folder(place) if large else nullcontext(None) as folder:
         wanted = Wanted(blocks, group, "test" in sides, storage.coding, whole)
         storage.require_room(folder)

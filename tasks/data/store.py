@@ -194,6 +194,11 @@ def full_disk_told(folder: Path) -> Iterator[None]:
         ) from None
 
 
+def keep_no_memory() -> None:
+    """Have Arrow give the memory of each chunk back; by default it keeps some for the next ones."""
+    pa.set_memory_pool(pa.system_memory_pool())
+
+
 def give_back_memory() -> None:
     """Hand what allocators keep of freed chunks back to the system, where they know how."""
     pa.default_memory_pool().release_unused()

@@ -50,7 +50,7 @@ def read_parquet(schema: Schema, part: Part, mine: Mine | None = None) -> Iterat
         start = 0
         columns = [given.names[k] for k in wanted]
         rows = min(chunk_rows(len(names)), BATCH)
-        for batch in file.iter_batches(rows, columns=columns):
+        for batch in file.iter_batches(rows, columns=columns, use_threads=False):
             piece = batch.select(columns).rename_columns([names[k] for k in wanted])
             chunk = arrow_chunk(schema, part, piece, start, mine)
             start += chunk.rows

@@ -26,6 +26,7 @@ from dpcore.objective import LinearObjective, compiled
 from tasks.data import cluster as driver
 from tasks.data import workers
 from tasks.data.cluster import Cluster, RemoteRows, connect
+from tasks.ledger import Ledger
 from tests.tasks.data.test_kills import states, wait_for
 from tests.tasks.data.test_workers import CANARY, source_of
 from tests.tasks.data.test_workers import lake as lake
@@ -154,36 +155,51 @@ def test_a_scheduler_that_is_lost_ends_the_question(lake: Path, elsewhere: Elsew
     made.close()
 
 
+DRIVER = """
+import sys
+from tasks import training
+from tasks.config import load_config
+from tasks.ledger import Ledger
+
+if __name__ == "__main__":
+    job = training.prepare(load_config(None, sys.argv[2:]))
+    planned = training.plan_training(job)
+    run = training.read_run(job, planned)
+    with Ledger(sys.argv[1]) as ledger:
+        reservation = training.reserve_budget(job, planned, ledger)
+        told = lambda done, total: done == 3 and print("drawing", flush=True)
+        training.fit_model(job, planned, run.sums, reservation, told)
+"""
+
+
 def test_a_driver_that_is_lost_is_charged_once_and_leaves_no_process(
     small: Path, clean_environment: dict[str, str]
 ) -> None:
-    environment = clean_environment | {"DPFLOWS_HOME": str(small.parent / "home")}
-    call = [sys.executable, "-m", "flows.cli"]
-    opened = ["ledger", "init", str(small), "--epsilon", "9", "--delta", "1e-3"]
-    subprocess.run([*call, *opened], env=environment, check=True, capture_output=True)
+    """The process that has the door is killed between two releases."""
+    home = small.parent / "home"
+    url = f"sqlite:///{small.parent / 'ledger.db'}"
+    with Ledger(url) as ledger:
+        ledger.init("small", 9.0, 1e-3, "add_remove")
+    script = small.with_name("driver.py")
+    script.write_text(DRIVER)
     settings = [f"data.name={small}", f"data.path={small.with_name('small.csv')}"]
     settings += ["privacy.delta=1e-4", "algorithm.name=dp_sgd", "algorithm.steps=3000"]
     settings += ["engine.kind=dask", "engine.workers=2"]
-    given = [part for one in settings for part in ("--set", one)]
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    process = subprocess.Popen([*call, "train", *given], env=environment, **pipes)
-    wait_for(lambda: states(small), process)
-    time.sleep(0.5)
-    children = [
-        one
-        for one in psutil.Process(process.pid).children(recursive=True)
-        if "prefect" not in " ".join(one.cmdline())
-    ]
+    process = subprocess.Popen(
+        [sys.executable, str(script), url, *settings],
+        env=clean_environment | {"DPFLOWS_HOME": str(home)},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None and process.stdout.readline() == "drawing\n", process.stderr
+    children = psutil.Process(process.pid).children(recursive=True)
     assert len(children) >= 2
     process.kill()
     process.communicate()
     _, alive = psutil.wait_procs(children, timeout=60)
-    assert not alive and states(small) == ["reserved"]
-    assert not list((small.parent / "home" / "workers" / "rows").iterdir())
-
-    quick = [part for one in (*settings, "algorithm.steps=5") for part in ("--set", one)]
-    ended = subprocess.run(
-        [*call, "train", *quick], env=environment, check=False, capture_output=True, text=True
-    )
-    assert ended.returncode == 0, ended.stderr
-    assert states(small) == ["forfeited", "committed"]
+    assert not alive and not list((home / "workers" / "rows").iterdir())
+    assert states(small) == ["reserved"]  # charged in full, whatever was drawn
+    with Ledger(url) as ledger:
+        ledger.reap()
+    assert states(small) == ["forfeited"]
