@@ -167,6 +167,12 @@ def test_a_goal_changes_the_clip_where_the_signal_is_strong() -> None:
             assert len(planned.events) == 257 + (goal == "probability")
     assert [clips[300_000, goal] for goal in ("accuracy", "auc", "probability")] == [0.4, 1.0, 1.0]
     assert all(clips[3_000, goal] == 0.4 for goal in ("accuracy", "auc", "probability"))
+    assert planned.warning == ""
+    blind = plan(
+        "auto", {"goal": "probability"}, problem(n=5_600, loss=Logistic()), Target(0.1, 1e-8)
+    )
+    assert "too little for a calibration" in blind.warning
+    assert plan("auto", {}, problem(n=5_600, loss=Logistic()), Target(0.1, 1e-8)).warning == ""
     with pytest.raises(InputError, match="goal"):
         plan("auto", {"goal": "profit"}, problem(loss=Logistic()), target)
     with pytest.raises(InputError, match="margins"):

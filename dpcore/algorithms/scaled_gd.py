@@ -231,10 +231,21 @@ class ScaledGD(Algorithm):
         """A warning from public facts where little can be learned, else empty."""
         signal = self.signal(problem)
         if signal >= LEARNABLE:
-            return ""
+            return self._blind(problem)
         return (
             f"n * mu = {signal:.3g} is below {LEARNABLE:g}: expect about the majority class; use "
             "more records, a larger epsilon, or fewer columns"
+        )
+
+    def _blind(self, problem: Problem) -> str:
+        """A warning where the histogram that corrects probabilities is not told from its noise."""
+        _, _, calibration = self.releases_of(problem)
+        if all(platt.visible(problem.n, release.sigma) for release in calibration):
+            return ""
+        return (
+            f"n * mu = {self.signal(problem):.3g} is too little for a calibration of "
+            f"probabilities: an average cell of its histogram is below {platt.VISIBLE:g} standard "
+            "deviations of the noise; use goal=accuracy, a larger epsilon or calibration_share"
         )
 
     def step_and_momentum(self, problem: Problem, stiffness: float) -> tuple[float, float]:

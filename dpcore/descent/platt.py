@@ -43,6 +43,13 @@ def sensitivity(adjacency: Adjacency) -> float:
     return 1.0 if adjacency is Adjacency.ADD_REMOVE else sqrt(2.0)
 
 
+def visible(n: int, sigma: float) -> bool:
+    """Whether a cell of the histogram that holds its equal share of ``n`` records is told from its
+    noise; below that hardly a cell is left for the fit, and nothing is gained.
+    """
+    return n / len(CENTRES) > VISIBLE * sqrt(2.0) * sigma
+
+
 def calibrate(
     weights: Array, release: Gaussian, blocks: tuple[Block, ...], problem: Problem, budget: Any
 ) -> Array:
