@@ -190,15 +190,7 @@ def _compared(
             differences(json.loads(job.encoder.to_json()), encoder, "encoder", ROUNDED)
         )[:1]:
             yield "encoder_not_as_planned", *one
-    training = Training(
-        algorithm=planned.name,
-        parameters=planned.parameters,
-        preset=planned.preset,
-        reason=planned.reason,
-        loss=job.problem.loss.name,
-        l1=job.problem.l1,
-        l2=job.problem.l2,
-    )
+    training = Training.of(planned, job.problem)
     facts = {
         "name": job.schema.name,
         "public": job.public,

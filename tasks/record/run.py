@@ -185,15 +185,7 @@ def make_statement(
         mechanisms_sha256=sha256(planned.events.to_json().encode()).hexdigest(),
         samplers=words.sampler_names(mechanisms),
         sensitivity=words.sensitivity_argument(planned, added.arguments),
-        training=words.Training(
-            algorithm=planned.name,
-            parameters=planned.parameters,
-            preset=planned.preset,
-            reason=planned.reason,
-            loss=job.problem.loss.name,
-            l1=job.problem.l1,
-            l2=job.problem.l2,
-        ),
+        training=words.Training.of(planned, job.problem),
         data=words.DataFacts(
             name=job.schema.name,
             public=job.public,

@@ -19,7 +19,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from dpcore.accounting.curves import ORDERS, best_order, epsilon_of
 from dpcore.noise import FORMS
-from dpcore.problem import Adjacency
+from dpcore.problem import Adjacency, Problem
 from tasks.home import CONF
 
 if TYPE_CHECKING:
@@ -148,6 +148,19 @@ class Training(Strict):
     loss: str
     l1: float
     l2: float
+
+    @classmethod
+    def of(cls, planned: Planned, problem: Problem) -> Training:
+        """What is planned, with the loss and penalties of ``problem``."""
+        return cls(
+            algorithm=planned.name,
+            parameters=planned.parameters,
+            preset=planned.preset,
+            reason=planned.reason,
+            loss=problem.loss.name,
+            l1=problem.l1,
+            l2=problem.l2,
+        )
 
 
 class Statement(Strict):
