@@ -82,7 +82,12 @@ MUTANTS = [
     ),
     Mutant("tasks/data/store.py", "_sweep(parent)\n        folder", "folder", SHARDS),
     Mutant("tasks/data/store.py", "if error.errno not in FULL", "if error.errno in FULL", SHARDS),
-    Mutant("tasks/data/shards.py", "0o600", "0o644", SHARDS),
+    Mutant(
+        "tasks/data/shards.py",
+        "O_RDWR | os.O_CREAT | os.O_EXCL, 0o600",
+        "O_RDWR | os.O_CREAT | os.O_EXCL, 0o644",
+        SHARDS,
+    ),
     Mutant(
         "tasks/data/workers.py",
         'return "failed", type(error).__name__',
