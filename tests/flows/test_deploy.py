@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import configparser
+import json
 import re
 import shlex
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,10 @@ import pytest
 import typer
 import yaml
 
-from flows.cli import build
+from flows.cli import build, run
 from flows.help import ENVIRONMENT
+from tests.ledger_fixtures import DeclaredLedger
+from tests.tasks.retraining.test_schedule import RUN
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "conf" / "deploy"
@@ -133,3 +137,41 @@ def test_automations_expect_events_that_are_sent_about_data_sets() -> None:
         assert [action.type for action in one.actions] == ["pause-deployment"]
     named = set(re.findall(r"dpflows\.([a-z-]+)", text.split("automations:")[0]))
     assert named >= {"trained", "data"} and len(found) == 2
+
+
+def test_a_backup_is_restored_and_an_older_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the page on operation says it: archive, put back elsewhere, verify against the hash that
+    was kept.
+    """
+    home, other = tmp_path / "home", tmp_path / "other"
+    home.mkdir(mode=0o700)
+    monkeypatch.delenv("DPFLOWS_LEDGER", raising=False)
+    monkeypatch.setenv("DPFLOWS_HOME", str(home))
+
+    def ask(*words: str) -> tuple[int, dict[str, Any]]:
+        code = run(["ledger", *words])
+        out = capsys.readouterr().out
+        return code, json.loads(out) if "--json" in words and out.strip() else {}
+
+    with DeclaredLedger(f"sqlite:///{home / 'ledger.db'}") as ledger:
+        ledger.init("visits", 3.0, 1e-4, "add_remove")
+        ledger.reserve("visits", RUN).commit()
+        old = ledger.head()
+        assert ask("export", "-o", str(tmp_path / "ledger.jsonl"))[0] == 0
+        backup = shutil.make_archive(str(tmp_path / "backup"), "gztar", home)
+        ledger.reserve("visits", RUN).commit()
+        new = ledger.head()
+    assert ask("verify", "--json")[1]["ok"] is True
+    assert ask("verify", "--file", str(tmp_path / "ledger.jsonl"))[0] == 0
+    shutil.unpack_archive(backup, other)
+    monkeypatch.setenv("DPFLOWS_HOME", str(other))
+    assert ask("verify", "--head", old)[0] == 0
+    assert ask("verify", "--head", new)[0] == 4, "a copy of before the last run"
+    # Put back over a newer one, its own head file tells it.
+    shutil.copy(other / "ledger.db", home / "ledger.db")
+    for name in ("ledger.db-wal", "ledger.db-shm"):
+        (home / name).unlink(missing_ok=True)
+    monkeypatch.setenv("DPFLOWS_HOME", str(home))
+    assert ask("verify")[0] == 4
