@@ -96,6 +96,7 @@ def quality_table(found: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
 WIDTH = 560
 # Figures of noted numbers beside the step size; a trace may hold many.
 MOST_NOTED = 3
+MOST_VALUES = 8  # of a parameter that is a list
 
 WARNING = (
     "Internal: this page shows exact numbers computed on private records, which no epsilon covers. "
@@ -345,6 +346,17 @@ def _attacks(facts: Facts) -> Iterator[str]:
         yield from _beside(*(picture for _, picture in found))
 
 
+def _parameters(given: Mapping[str, Any]) -> Iterator[str]:
+    """Those that have a value; of a long one, such as the weights of a start, its length."""
+    for key, value in given.items():
+        if isinstance(value, float):
+            yield f"{key} {value:.6g}"
+        elif isinstance(value, list | tuple) and len(value) > MOST_VALUES:
+            yield f"{key} of {len(value)} numbers"
+        elif value is not None:
+            yield f"{key} {value}"
+
+
 def _run(facts: Facts) -> Iterator[str]:
     s = facts.statement
     lines = mechanism_lines(s)
@@ -353,10 +365,7 @@ def _run(facts: Facts) -> Iterator[str]:
         if len(lines) <= 6
         else [*lines[:5], f"and {len(lines) - 5} more runs, in the statement"]
     )
-    parameters = ", ".join(
-        f"{key} {value:.6g}" if isinstance(value, float) else f"{key} {value}"
-        for key, value in s.training.parameters.items()
-    )
+    parameters = ", ".join(_parameters(s.training.parameters))
     what = algorithm_words(s.training.algorithm)
     reason = f": {s.training.reason}" if s.training.reason else ""
     yield html.heading("The run")

@@ -24,6 +24,7 @@ from tasks.report.facts import Facts, Share, Step, read_facts, share_of
 from tasks.report.page import (
     PUBLIC,
     WARNING,
+    _parameters,
     quality_rows,
     quality_table,
     run_report,
@@ -397,3 +398,13 @@ def test_a_run_without_statement_has_no_report(
     run_id = world.client.create_run(experiment).info.run_id
     assert run(["ui", "--report", run_id]) == 2
     assert "a run with a privacy statement" in capsys.readouterr().err
+
+
+def test_parameters_without_a_value_and_long_ones_take_no_room() -> None:
+    given = {"steps": 8, "clip_norm": 0.4, "start": None, "offsets": [0.5] * 500, "two": [1, 2]}
+    assert list(_parameters(given)) == [
+        "steps 8",
+        "clip_norm 0.4",
+        "offsets of 500 numbers",
+        "two [1, 2]",
+    ]
