@@ -58,9 +58,8 @@ class PrivBR(Algorithm):
     labels give, the three points that the price of Poisson sampling needs; with the ``gain`` target
     it is at most D / 2 long, for s_j bounds twice its length, and the price of a ball is used. Chen
     (2020), Algorithm 6.1, with the repair of its sensitivity (proved). On MQ2008 ``clip`` with cap
-    0.3, the default, is 0.044, 0.019, 0.012, 0.004 and 0.007 MAP above ``scale`` with cap 0.5 at
-    epsilon 0.25 to 4 (paired, standard errors 0.010 to 0.001, ``docs/benchmarks.md``): signal per
-    unit of sensitivity is three times as high.
+    0.3, the default, is from 0.044 MAP at epsilon 0.25 to 0.004 at 2 above ``scale`` with cap 0.5
+    (paired, ``docs/benchmarks.md``): signal per unit of sensitivity is three times as high.
 
     The gradient is divided by C with ``normalise``: a step then has one length whatever the
     softmax's temperature. ``spectral`` divides the scorer's matrices by their spectral norm after
