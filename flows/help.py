@@ -92,6 +92,11 @@ EXIT_CODES = (
     ("130", "interrupted"),
 )
 
+# Of options whose help is a line of its own.
+OPENSSF_KEY = "P-256 key (PEM) for OpenSSF model signing; default: DPFLOWS_OPENSSF_KEY."
+CONTACT = "Whom to ask about the model; stands in its card."
+EXPORT = "onnx: the model as a graph for other runtimes, in the bundle."
+
 ENVIRONMENT = (
     ("DPFLOWS_HOME", "folder of all that is written (./runs)"),
     ("DPFLOWS_LEDGER", "URL or file of the budget ledger"),

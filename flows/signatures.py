@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from flows.exit_codes import begin
+from flows.help import CONTACT, EXPORT, OPENSSF_KEY
 
 Config = Annotated[
     str | None,
@@ -316,23 +317,20 @@ def release(
             "--head", metavar="HASH", help="Head, kept elsewhere, that the ledger must hold."
         ),
     ] = None,
-    openssf_key: Annotated[
-        Path | None,
-        typer.Option(
-            "--openssf-key",
-            help="P-256 key (PEM) for OpenSSF model signing; default: DPFLOWS_OPENSSF_KEY.",
-        ),
-    ] = None,
+    openssf_key: Annotated[Path | None, typer.Option("--openssf-key", help=OPENSSF_KEY)] = None,
+    contact: Annotated[str, typer.Option("--contact", help=CONTACT)] = "",
+    export: Annotated[str | None, typer.Option("--export", help=EXPORT)] = None,
     as_json: AsJson = False,
 ) -> None:
     """Release a run: audit, policy, champion comparison, registry version with aliases, signed
     bundle.
     """
     begin("release: loading")
-    from flows.commands.release import release_run
+    from flows.commands.release import Said, release_run
 
     keys = (key, openssf_key)
-    release_run(run, to, approved_by, note, policy, keys, output, ledger, as_json, head, licence)
+    said = Said(licence, contact, export)
+    release_run(run, to, approved_by, note, policy, keys, output, ledger, as_json, head, said)
 
 
 def verify(

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,11 +24,11 @@ from tasks.audit.mlflow_run import find_run
 from tasks.home import Home, one_at_a_time
 from tasks.ledger import Ledger
 from tasks.record import index
-from tasks.record.example import in_words
+from tasks.record.example import columns_words
 from tasks.record.explain import Explanation
 from tasks.record.statement import Statement, now
 from tasks.record.wording import RENDERED, rendered_again
-from tasks.release import front, registry, sheet
+from tasks.release import front, onnx_graph, registry, sheet
 from tasks.release import manifest as names
 from tasks.release.bundle import checksums, require_place, write_bundle
 from tasks.release.front import Front, Released
@@ -56,6 +55,7 @@ from tasks.release.manifest import (
     ReleasedMetric,
     make_card,
     read_model,
+    usage,
 )
 from tasks.release.trials import Trial, newest_of, position, require_chain, require_head
 
@@ -63,10 +63,17 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 
-# Columns that the page of a version lists.
-MOST_COLUMNS = 60
 # Letters that look alike in every font are one letter only among these.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,98}[A-Za-z0-9]|[A-Za-z0-9]")
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What the operator adds to the bundle: words for the card, and the form of an export."""
+
+    licence: str = ""
+    contact: str = ""
+    export: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +87,7 @@ class Asked:
     output: Path | None
     ledger: str | None
     head: str | None = None
-    licence: str = ""
+    said: Said = Said()
 
     @property
     def folder(self) -> Path:
@@ -99,12 +106,13 @@ def release_run(
     ledger: str | None,
     as_json: bool,
     head: str | None = None,
-    licence: str = "",
+    said: Said = Said(),
 ) -> None:
     """Release a run, signed by ``keys`` (ours, OpenSSF's), and print where it is; raises
     ``VerificationFailed`` where gate or policy say no.
     """
-    check_words(approved_by.strip(), note, licence, to)
+    check_words(approved_by.strip(), note, said, to)
+    onnx_graph.check_export(said.export)
     asked = Asked(
         run,
         to,
@@ -113,7 +121,7 @@ def release_run(
         output,
         ledger,
         head,
-        licence.strip(),
+        said,
     )
     if output is not None:
         require_place(output, to)
@@ -133,7 +141,7 @@ def release_run(
         print_whole(Console(), _table(answer))
 
 
-def check_words(approved_by: str, note: str, licence: str, to: str) -> None:
+def check_words(approved_by: str, note: str, said: Said, to: str) -> None:
     """Raise ``InputError`` for words that cannot stand in a model card, or for the name of a
     model.
     """
@@ -141,7 +149,8 @@ def check_words(approved_by: str, note: str, licence: str, to: str) -> None:
         raise InputError(
             "Expected a name for --approved-by, got none; a release needs somebody who decides."
         )
-    texts = {"--approved-by": approved_by, "--note": note, "--licence": licence}
+    texts = {"--approved-by": approved_by, "--note": note}
+    texts |= {"--licence": said.licence, "--contact": said.contact}
     for option, text in texts.items():
         if not (text.isprintable() or not text):
             raise InputError(
@@ -272,23 +281,6 @@ def version_words(statement: Statement, price: Price, asked: Asked) -> str:
         f"{promise.accountant}). {statement.training.algorithm} on {statement.data.name}, public n "
         f"= {statement.data.public_n}. Approved by {asked.approval.who}."
     )
-
-
-def columns_words(encoder: Mapping[str, Any], card: Mapping[str, Any]) -> str:
-    """What the columns take and what the model answers, as MLflow's page of a version shows it."""
-    found = in_words(encoder, card)
-    lines: list[str] = []
-    for title, words in found.items():
-        named = list(words.items())
-        lines += [
-            f"**{title}**",
-            "",
-            *(f"- `{name}`: {text}" for name, text in named[:MOST_COLUMNS]),
-        ]
-        if len(named) > MOST_COLUMNS:
-            lines.append(f"- and {len(named) - MOST_COLUMNS} more, which MLmodel names")
-        lines.append("")
-    return "\n".join(lines)
 
 
 def _require_own_name(client: MlflowClient, name: str) -> None:
@@ -427,6 +419,7 @@ def make_bundle(
     """Manifest and files of a release, from what the run holds and nothing else."""
     model, stored = subject.model, subject.files
     terms = Explanation.of_files(model)
+    exported = onnx_graph.exported_model(asked.said.export, model)
     card = make_card(
         asked.name,
         version,
@@ -436,7 +429,9 @@ def make_bundle(
         metrics,
         asked.approval,
         terms,
-        asked.licence,
+        asked.said.licence.strip(),
+        asked.said.contact.strip(),
+        usage(model, exported is not None),
     )
     described = (asked.name, version, statement, price, metrics, asked.approval)
     tuning = {"schema_version": 1, "trials": [json.loads(one.events.to_json()) for one in trials]}
@@ -451,6 +446,7 @@ def make_bundle(
         names.README: card.encode(),
         sheet.SHEET: sheet.evaluation_sheet(*described).encode(),
         sheet.ENTRY: sheet.registry_entry(*described).encode(),
+        **({} if exported is None else {names.ONNX: exported}),
         **({} if terms is None else {names.TERMS: terms.picture().encode()}),
         **({names.STATE: model["state.safetensors"]} if "state.safetensors" in model else {}),
         **{name: _readable(name, subject, statement) for name in RENDERED},

@@ -21,6 +21,8 @@ from dpcore.features import Column, FeatureGroup
 ROUNDED = 1e-9
 # What the column of a kind with scores of its own says.
 OWN = "see the code that is stored with the model"
+# Columns that the page of a version lists.
+MOST_COLUMNS = 60
 # Levels of a column that are named in words.
 SHOWN = 20
 CALIBRATED = {
@@ -125,6 +127,23 @@ def in_words(encoder: Mapping[str, Any], card: Mapping[str, Any]) -> dict[str, A
     }
 
 
+def columns_words(encoder: Mapping[str, Any], card: Mapping[str, Any]) -> str:
+    """What the columns take and what the model answers, as MLflow's page of a version shows it."""
+    found = in_words(encoder, card)
+    lines: list[str] = []
+    for title, words in found.items():
+        named = list(words.items())
+        lines += [
+            f"**{title}**",
+            "",
+            *(f"- `{name}`: {text}" for name, text in named[:MOST_COLUMNS]),
+        ]
+        if len(named) > MOST_COLUMNS:
+            lines.append(f"- and {len(named) - MOST_COLUMNS} more, which MLmodel names")
+        lines.append("")
+    return "\n".join(lines)
+
+
 def taken(column: Column) -> str:
     """What a cell of a column may hold, and what stands for no value."""
     if column.buckets:
@@ -213,23 +232,11 @@ def fault(model: Mapping[str, bytes]) -> str:
     A model that gives every row one score ranks nothing and predicts one class or one number.
     Weights are released, and rows come from declared bounds and levels, so this reads no record.
     """
-    from pandas import DataFrame  # an auditor, who verifies a bundle, may not have it
-
-    from tasks.kinds import own_scores
-    from tasks.record.scoring import LinearScorer
-
     card = json.loads(model["model.json"])
     with np.load(BytesIO(model["weights.npz"]), allow_pickle=False) as arrays:
         if not np.isfinite(arrays["weights"]).all():
             return "its weights are not numbers"
-    with TemporaryDirectory() as folder:
-        for name, data in model.items():
-            if "/" not in name:
-                (Path(folder) / name).write_bytes(data)
-        scorer = LinearScorer()
-        scorer.read(Path(folder), own_scores(card))
-        rows = made_up(json.loads(model["encoder.json"]), card["label"].get("query"))
-        found = scorer.scored(DataFrame(rows))
+    _, found = scored_example(model)
     scores = found["score"].to_numpy(dtype=np.float64)
     if not np.isfinite(scores).all():
         return "its scores are too large to be numbers"
@@ -245,6 +252,24 @@ def fault(model: Mapping[str, bytes]) -> str:
             f"{'it orders nothing' if 'rank' in found else 'it tells nothing'}"
         )
     return ""
+
+
+def scored_example(model: Mapping[str, bytes]) -> tuple[Any, Any]:
+    """``ROWS`` made-up rows and what the model answers for them, as frames, given its files."""
+    from pandas import DataFrame  # an auditor, who verifies a bundle, may not have it
+
+    from tasks.kinds import own_scores
+    from tasks.record.scoring import LinearScorer
+
+    card = json.loads(model["model.json"])
+    with TemporaryDirectory() as folder:
+        for name, data in model.items():
+            if "/" not in name:
+                (Path(folder) / name).write_bytes(data)
+        scorer = LinearScorer()
+        scorer.read(Path(folder), own_scores(card))
+        rows = DataFrame(made_up(json.loads(model["encoder.json"]), card["label"].get("query")))
+        return rows, scorer.scored(rows)
 
 
 def _numbers(rng: np.random.Generator, column: Column | None, first: float, last: float) -> Any:

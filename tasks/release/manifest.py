@@ -10,13 +10,14 @@ its limits.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
 from dpcore.problem import Adjacency
+from tasks.record.example import example_columns
 from tasks.record.statement import First, Statement
 from tasks.record.wording import plain_words, promise_and_charge
 
@@ -34,6 +35,7 @@ STATEMENT, MECHANISMS, TUNING = (
     "privacy/tuning.json",
 )
 METRICS, CONFIG, README = "privacy/metrics.json", "config.json", "README.md"
+ONNX = "model/model.onnx"  # where the release was asked for it
 TERMS = "terms.svg"  # of an additive model alone: what README.md shows
 REQUIRED = (WEIGHTS, ENCODER, CARD, STATEMENT, MECHANISMS, TUNING, CONFIG, README)
 
@@ -140,8 +142,10 @@ def make_card(
     approval: Approval,
     terms: Explanation | None = None,
     licence: str = "",
+    contact: str = "",
+    use: Sequence[str] = (),
 ) -> str:
-    """Markdown from public facts and released numbers alone."""
+    """Markdown from public facts and released numbers alone; ``use``: the lines of ``usage``."""
     task = TASKS.get(model["label"]["kind"], "tabular-classification")
     front: dict[str, Any] = {
         **({"license": licence} if licence else {}),
@@ -184,7 +188,9 @@ def make_card(
         "dpflows predict . rows.csv -o scores.csv",
         "```",
         "",
-        f"Licence of the model: {licence or 'not stated; ask whoever released it'}.",
+        *use,
+        f"Licence of the model: {licence or 'not stated; ask whoever released it'}. "
+        f"Contact: {contact or 'not stated'}.",
         "",
         "## Privacy",
         "",
@@ -208,6 +214,10 @@ def make_card(
         "## Released metrics",
         "",
         *(_metric_lines(metrics) or ["None."]),
+        "",
+        "Baselines have the name of what they measure behind their own (`majority_accuracy`, the "
+        "share of the larger class). Of baselines, class balance and subgroups that do not stand "
+        "here nothing was released: on private records each number has to be charged.",
         "",
         *_terms(terms),
         "## Limits",
@@ -243,6 +253,64 @@ def _terms(found: Explanation | None) -> list[str]:
         *rows,
         "",
         *found.notes,
+        "",
+    ]
+
+
+def usage(model: Mapping[str, bytes], exported: bool) -> list[str]:
+    """Lines of the card that show how to score rows in Python, on two rows made up from the
+    declared bounds and levels; and with the graph, where it was ``exported``.
+    """
+    encoder, label = json.loads(model["encoder.json"]), json.loads(model["model.json"])["label"]
+    rows = example_columns(encoder, label.get("query"))
+    table = encoder["encoder"] == "table"
+    if table:
+        shown = [f"    {name!r}: {values!r}," for name, values in rows.items()]
+        frame = ["rows = pd.DataFrame({", *shown, "})"]
+    else:
+        first = [f"rows[{label['query']!r}] = 'q1'"] if "query" in label else []
+        frame = [
+            "rows = pd.DataFrame({name: [0.0, 1.0] for name in scorer.encoder.inputs})",
+            *first,
+        ]
+    lines = [
+        "In Python, with that fingerprint in `DPFLOWS_TRUSTED_KEYS`:",
+        "",
+        "```python",
+        "from pathlib import Path",
+        "",
+        "import pandas as pd",
+        "",
+        "from flows.commands.predict import released_model",
+        "",
+        'name, scorer = released_model(Path("."), any_signer=False)',
+        *frame,
+        "print(scorer.predict(None, rows))",
+        "```",
+        "",
+    ]
+    if not exported:
+        return lines
+    cells = (
+        "    one.name: rows[[one.name]].to_numpy(dtype=float if 'double' in one.type else object)\n"
+        "    for one in session.get_inputs()"
+        if table
+        else "    'features': rows[list(scorer.encoder.inputs)].to_numpy(dtype=float)"
+    )
+    return [
+        *lines,
+        f"`{ONNX}` answers the same without dpflows; it cannot refuse a row and gives NaN instead:",
+        "",
+        "```python",
+        "import onnxruntime",
+        "",
+        f'session = onnxruntime.InferenceSession("{ONNX}")',
+        "cells = {",
+        cells,
+        "}",
+        "names = [one.name for one in session.get_outputs()]",
+        "print(dict(zip(names, session.run(names, cells))))",
+        "```",
         "",
     ]
 

@@ -134,6 +134,7 @@ BUNDLE_FILES = (
     ),
     Believed("bundle", "signature.json", "who released", By.SIGNATURE),
     Believed("bundle", "model.sig", "nothing beside: it is made again from the files", By.DERIVED),
+    Believed("bundle", "model/model.onnx", "nothing: other runtimes read it", By.SIGNATURE),
     Believed("bundle", "README.md", "what people read", By.SIGNATURE),
     Believed("bundle", "terms.svg", "what people see of the terms", By.SIGNATURE),
     Believed("bundle", "config.json", "what was asked for", By.COMMIT),

@@ -145,7 +145,7 @@ def test_the_table_lists_every_file(scene: Scene) -> None:
         for path in scene.bundle.rglob("*")
         if path.is_file()
     }
-    assert in_bundle | {"model.sig"} == {one.where for one in BUNDLE_FILES}
+    assert in_bundle | {"model.sig", "model/model.onnx"} == {one.where for one in BUNDLE_FILES}
     assert set(json.loads((scene.bundle / "manifest.json").read_text())["files"]) < in_bundle
 
 

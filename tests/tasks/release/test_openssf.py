@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import re
 import stat
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,6 +26,9 @@ from tests.release_fixtures import write_key
 from tests.tasks.release.runs import World
 from tests.tasks.release.test_tampered_bundles import UNSIGNED, Files, drop, put, resign, swap
 
+pytest.importorskip("onnxruntime")
+ROOT = Path(__file__).resolve().parents[3]
+
 
 @pytest.fixture(scope="session")
 def sealed(
@@ -35,6 +42,7 @@ def sealed(
         assert run(["key", "new", str(second), "--openssf"]) == 0
         call = ["release", trained, "--to", "sealed", "--approved-by", "A. Person"]
         call += ["--key", str(key), "--openssf-key", str(second), "-o", str(folder / "bundle")]
+        call += ["--contact", "models@example.org", "--export", "onnx"]
         assert run([*call, "--ledger", shared_world.ledger_url]) == 0
     return folder / "bundle", folder / "openssf.pub.pem"
 
@@ -164,6 +172,26 @@ def test_who_has_the_first_key_alone_cannot_seal(sealed: tuple[Path, Path]) -> N
         files, Manifest.model_validate_json(files[MANIFEST]), key
     ).encode()
     assert verify_files(files).ok
+
+
+def test_the_code_of_the_card_runs(sealed: tuple[Path, Path], tmp_path: Path) -> None:
+    """As shown, in the folder of the bundle: the verified model and the graph give the same."""
+    bundle = sealed[0]
+    card = (bundle / "README.md").read_text()
+    assert "Contact: models@example.org." in card
+    blocks = re.findall(r"```python\n(.*?)```", card, flags=re.S)
+    assert len(blocks) == 2
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "DPFLOWS_HOME": str(tmp_path),
+                   "DPFLOWS_TRUSTED_KEYS": json.loads((bundle / SIGNATURE).read_text())["fingerprint"]}  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join([*blocks, "print(list(scorer.predict(None, rows).score))"])],
+        cwd=bundle, env=environment, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    last = json.loads(done.stdout.splitlines()[-1])
+    found = re.search(r"'score': array\(\[(.*?)\]\)", done.stdout, flags=re.S)
+    assert found is not None
+    assert [float(one) for one in found[1].split(",")] == pytest.approx(last, rel=1e-7)
 
 
 def test_provenance_names_what_the_model_was_made_of(sealed: tuple[Path, Path]) -> None:
