@@ -26,6 +26,8 @@ DATE_PARTS = ("year", "month", "day", "weekday", "hour", "elapsed")
 MOST_HATS = 10_000
 # The most parts of a hash that levels fall into.
 MOST_BUCKETS = 2**20
+# The most steps of a declared grid.
+MOST_STEPS = 16_383
 WIDE_SPAN = 200.0  # from this declared span on, "log" and "hats" work on the signed log scale
 ZEROS = "zeros"
 # What a text has to be to be read as a number: ASCII digits, one point, an exponent; no marks of
@@ -60,7 +62,8 @@ class Column:
     ``fill``: what a missing or non-finite value becomes: a number, a level or ``zeros``; None
     refuses it.
     ``drop_first``: leave out the column of the first level. ``numeric``: a map of its own (else the
-    encoder's).
+    encoder's). ``step``: numbers stand on the grid low, low + step, ..., high, and one between two
+    points is read as the nearer: such a column is stored as one level a row.
     """
 
     name: str
@@ -74,6 +77,7 @@ class Column:
     fill: float | str | None = None
     drop_first: bool = False
     numeric: str | None = None
+    step: float | None = None
     format: str = "%Y-%m-%d"
     parts: tuple[str, ...] = ("elapsed",)
 
@@ -86,6 +90,11 @@ class Column:
             )
         if self.numeric is not None:
             numeric_maps(self.numeric)
+        if self.step is not None and self.kind != "numeric":
+            raise InputError(
+                f"Expected a step for a numeric column alone, got step={self.step!r} for the "
+                f"{self.kind} column {self.name!r}; leave it out."
+            )
         if self.kind in ("categorical", "ordinal"):
             self._check_levels()
         elif self.kind in ("numeric", "date"):
@@ -179,6 +188,33 @@ class Column:
                 f"Expected low <= high for column {self.name!r}, got low={self.low!r} > "
                 f"high={self.high!r}; swap them."
             )
+        if self.step is not None:
+            self._check_step(low, high, float(self.step))
+
+    def _check_step(self, low: float, high: float, step: float) -> None:
+        steps = (high - low) / step if step > 0.0 else math.inf
+        if steps > MOST_STEPS or abs(steps - round(steps)) > 1e-6:
+            raise InputError(
+                f"Expected a step > 0 that goes into high - low a whole number of times, at most "
+                f"{MOST_STEPS}, for column {self.name!r}, got step={self.step!r} from {low:g} to "
+                f"{high:g}; correct it or the bounds, or leave it out."
+            )
+
+    @property
+    def grid(self) -> np.ndarray | None:
+        """The points of a column with a step, rising; None of the others."""
+        if self.step is None:
+            return None
+        low, high = float(self.low or 0.0), float(self.high or 0.0)
+        return low + (high - low) * np.linspace(0.0, 1.0, round((high - low) / self.step) + 1)
+
+    def on_grid(self, numbers: np.ndarray) -> np.ndarray:
+        """Each of ``numbers`` or, with a step, the nearest point of the grid."""
+        grid = self.grid
+        if grid is None:
+            return numbers
+        place = np.rint((numbers - grid[0]) / float(self.step or 1.0))
+        return np.asarray(grid[np.clip(place, 0, len(grid) - 1).astype(np.int64)])
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; only what differs from the defaults, beside name and kind."""

@@ -103,8 +103,8 @@ class Poisson:
         return Sampled(mechanism, self, Adjacency(adjacency), contributions)
 
 
-# From so many rows on coins are thrown for each of them.
-MANY = 100_000
+# From so many rows on coins are thrown for each of them: below, choosing a few takes as long.
+MANY = 8_192
 MOST_HALVINGS = 8
 # Rows whose coins are thrown at a time.
 THROWN = 2**22

@@ -27,9 +27,10 @@ from dpcore.losses import (
     Weighted,
 )
 from dpcore.objective import compiled
+from dpcore.objective.coded.codes import Layout
 from dpcore.objective.coded.rows import CodedRows, Squares
 from dpcore.objective.rows import Dense, Rows, Scaled
-from dpcore.objective.sparse import Sparse
+from dpcore.objective.sparse import Sparse, SparsePick
 
 # Rows that are summed by themselves.
 CHUNK = 2**18
@@ -85,7 +86,7 @@ def gradient(
     weights = w if scaling is None else scale * w
     if isinstance(inner, CodedRows):
         sums = _coded(inner, y, terms, weights, (shift, scale), scaling is not None, clip, workers)
-    elif isinstance(inner, Sparse | Dense):
+    elif isinstance(inner, Sparse | Dense | SparsePick):
         sums = _stored(inner, rows, y, terms, weights, float(shift @ weights), clip, workers)
     else:
         return None
@@ -115,7 +116,8 @@ def _coded(
     squares = rows.squares_of(*view) if scaled else rows.plain_squares
     if not squares.start + squares.tables.max(initial=0.0) < LONGEST**2:
         return None
-    places, packed = side_by_side(rows, layout.basis @ w, layout.slopes @ w, squares)
+    places = Places.of(layout, squares)
+    packed = places.side_by_side(layout.basis @ w, layout.slopes @ w)
     active = layout.active(view[1]) if scaled else np.arange(len(layout.sizes))
     starts = layout.starts
     middle = float(layout.constant @ w) - float(view[0] @ w)
@@ -130,7 +132,7 @@ def _coded(
             *codes,
             active,
             starts,
-            places,
+            places.starts,
             packed,
             y,
             begin,
@@ -165,29 +167,44 @@ def _mode(rows: CodedRows, scaled: bool) -> int | None:
     return 2 if rows.shortener.start >= 0.01 else None
 
 
-def side_by_side(
-    rows: CodedRows, basis: Array, slopes: Array, squares: Squares
-) -> tuple[Array, Array]:
-    """Scores and squares of each level side by side, and where each column begins: 2 numbers a
-    level, or 8.
+class Places:
+    """Where scores and squares of each level stand side by side in one array: 2 numbers a level, or
+    8 where a column has a fraction; made once a layout and its tables of squares.
     """
-    layout, found = rows.layout, []
-    places, place = np.zeros(len(layout.sizes), dtype=np.int64), 0
-    for k, size in enumerate(layout.sizes):
-        own = slice(layout.starts[k], layout.starts[k + 1])
-        if layout.fraction_of[k] < 0:
-            piece = np.column_stack([basis[own], squares.tables[own, 0]])
-        else:
-            piece = np.zeros((size, 8))
-            piece[:, :5] = np.column_stack([basis[own], slopes[own], squares.tables[own]])
-        places[k] = place
-        found.append(piece.ravel())
-        place += piece.size
-    return places, np.concatenate(found or [np.empty(0)])
+
+    def __init__(self, layout: Layout, squares: Squares) -> None:
+        sloped = np.repeat(layout.fraction_of >= 0, layout.sizes)
+        each = np.where(sloped, 8, 2)
+        ends = np.cumsum(each)
+        self.scores = ends - each
+        self.starts = np.append(self.scores, 0)[layout.starts[:-1]].astype(np.int64)
+        self.levels = np.flatnonzero(sloped)
+        self.slopes = self.scores[sloped] + 1
+        self.squares = squares
+        self.filled = np.zeros(int(ends[-1]) if len(ends) else 0)
+        self.filled[self.scores[~sloped] + 1] = squares.tables[~sloped, 0]
+        for power in range(3):
+            self.filled[self.scores[sloped] + 2 + power] = squares.tables[sloped, power]
+
+    @classmethod
+    def of(cls, layout: Layout, squares: Squares) -> Places:
+        """The last ones are kept."""
+        known = layout.kept.get("places")
+        if known is None or known.squares is not squares:
+            known = layout.kept["places"] = cls(layout, squares)
+        found: Places = known
+        return found
+
+    def side_by_side(self, basis: Array, slopes: Array) -> Array:
+        """With the scores of these weights."""
+        found = self.filled.copy()
+        found[self.scores] = basis
+        found[self.slopes] = slopes[self.levels]
+        return found
 
 
 def _stored(
-    inner: Sparse | Dense,
+    inner: Sparse | Dense | SparsePick,
     rows: Rows,
     y: Array,
     terms: Terms,
@@ -202,10 +219,13 @@ def _stored(
     norms = rows.norms if clip != inf else np.empty(len(y))
     if clip != inf and not float(norms.max(initial=0.0)) < LONGEST:
         return None
+    if isinstance(inner, SparsePick):
+        total = np.zeros(len(w))
+        picked = (inner.picked, norms, y, w, middle, *terms, clip, total)
+        mass = kernels.picked_gradient(*_unsigned(inner.source.X), *picked)
+        return total, float(mass)
     if isinstance(inner, Sparse):
-        X = inner.X
-        indices = X.indices.view(np.uint32 if X.indices.dtype == np.int32 else np.uint64)
-        run, stored = kernels.csr_gradient, [X.data, indices, X.indptr]
+        run, stored = kernels.csr_gradient, _unsigned(inner.X)
     else:
         run, stored = kernels.dense_gradient, [inner.X]
 
@@ -215,6 +235,82 @@ def _stored(
 
     parts = in_chunks(len(y), work, workers)
     return np.asarray(sum(part[0] for part in parts)), float(sum(part[1] for part in parts))
+
+
+def softmax_gradient(
+    rows: Rows, labels: Array, W: Array, clip: float, workers: int | None = None
+) -> Array | None:
+    """sum_i x_i (p_i - e_y)' at ``W`` (d, K), each record's part scaled down to norm ``clip``;
+    shape (d, K), or None where no kernel does it.
+    """
+    inner, scaling = rows.inner if isinstance(rows, Scaled) else rows, rows.scaling
+    if not compiled.in_use() or not isinstance(inner, CodedRows) or len(labels) == 0:
+        return None
+    mode = _mode(inner, scaling is not None)
+    shift, scale = (0.0 * W[:, 0], np.ones(len(W))) if scaling is None else scaling
+    squares = inner.plain_squares if scaling is None else inner.squares_of(shift, scale)
+    if mode is None or not squares.start + squares.tables.max(initial=0.0) < LONGEST**2:
+        return None
+    weights = W if scaling is None else (W.T * scale).T
+    heights, tilts, mass = _softmax_sums(
+        inner, labels, weights, (mode, squares, shift), clip, workers
+    )
+    layout = inner.layout
+    total = layout.basis.T @ heights + np.multiply.outer(layout.constant, mass)
+    if layout.fractions:
+        total += layout.slopes.T @ tilts
+    return np.asarray(((total - np.multiply.outer(shift, mass)).T * scale).T)
+
+
+def _softmax_sums(
+    rows: CodedRows,
+    labels: Array,
+    W: Array,
+    seen: tuple[int, Squares, Array],
+    clip: float,
+    workers: int | None,
+) -> tuple[Array, Array, Array]:
+    """Histograms (levels, K) and the sum (K,) of what each record has for a gradient in its
+    scores.
+    """
+    from dpcore.objective.coded import kernels as coded_kernels
+
+    layout, table, (mode, squares, shift) = rows.layout, rows.table, seen
+    scores, slopes = (layout.basis @ W).ravel(), (layout.slopes @ W).ravel()
+    tables = np.ascontiguousarray(squares.tables.T)
+    middle = layout.constant @ W - shift @ W
+    codes = (table.narrow, table.wide, table.fractions, layout.fraction_of, layout.starts)
+
+    def work(begin: int, end: int) -> tuple[Array, Array, Array]:
+        heights, tilts, mass = np.zeros(scores.size), np.zeros(scores.size), np.zeros(W.shape[1])
+        coded_kernels.coded_softmax(
+            *codes,
+            scores,
+            slopes,
+            tables,
+            labels,
+            begin,
+            end,
+            middle,
+            squares.start,
+            squares.hidden,
+            mode,
+            clip,
+            heights,
+            tilts,
+            mass,
+        )
+        return heights.reshape(-1, W.shape[1]), tilts.reshape(-1, W.shape[1]), mass
+
+    parts = in_chunks(len(labels), work, workers)
+    heights, tilts, mass = (np.asarray(sum(part[k] for part in parts)) for k in range(3))
+    return heights, tilts, mass
+
+
+def _unsigned(X: Any) -> list[Array]:
+    """The parts of a CSR matrix, with indices that are never below zero by their type."""
+    kind = np.uint32 if X.indices.dtype == np.int32 else np.uint64
+    return [X.data, X.indices.view(kind), X.indptr]
 
 
 def values(
@@ -253,10 +349,7 @@ def _coded_values(
     from dpcore.objective.coded import kernels as coded_kernels
 
     layout, table, squares = rows.layout, rows.table, rows.shortener
-    scores, slopes = (
-        np.ascontiguousarray((layout.basis @ W.T).T),
-        np.ascontiguousarray((layout.slopes @ W.T).T),
-    )
+    scores, slopes = (layout.basis @ W.T).ravel(), (layout.slopes @ W.T).ravel()
     tables, offset = np.ascontiguousarray(squares.tables.T), middle
     middle = W @ layout.constant
 
@@ -293,14 +386,11 @@ def _sparse_values(
 ) -> Array:
     from dpcore.objective import kernels
 
-    X, side = inner.X, np.ascontiguousarray(W.T)
-    indices = X.indices.view(np.uint32 if X.indices.dtype == np.int32 else np.uint64)
+    stored, side = _unsigned(inner.X), np.ascontiguousarray(W.T).ravel()
 
     def work(begin: int, end: int) -> Array:
         totals = np.zeros(len(W))
-        kernels.csr_values(
-            X.data, indices, X.indptr, y, begin, end, side, middle, *terms, clip, totals
-        )
+        kernels.csr_values(*stored, y, begin, end, side, middle, *terms, clip, totals)
         return totals
 
     return np.asarray(sum(in_chunks(len(y), work, workers)))

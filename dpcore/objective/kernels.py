@@ -211,23 +211,52 @@ def csr_gradient(data, indices, ends, norms, y, begin, end, w, middle, loss, h, 
 
 
 @jit
+def picked_gradient(data, indices, ends, rows, norms, y, w, middle, loss, h, up, down, clip,
+                    total):  # fmt: skip
+    """As ``csr_gradient`` of ``rows``, in their order, with norms and labels of these alone."""
+    z, e, bits = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK, np.int64)
+    mass = 0.0
+    for s in range(0, len(rows), BLOCK):
+        t = min(s + BLOCK, len(rows))
+        m = t - s
+        zs = z[:m]
+        for i in range(m):
+            score, row = 0.0, rows[s + i]
+            for j in range(ends[row], ends[row + 1]):
+                score += np.float64(data[j]) * w[indices[j]]
+            zs[i] = score - middle
+        slopes_at(zs, y[s:t], loss, h, up, down, e[:m], bits[:m])
+        clip_slopes(zs, norms[s:t], clip)
+        for i in range(m):
+            c, row = zs[i], rows[s + i]
+            mass += c
+            for j in range(ends[row], ends[row + 1]):
+                total[indices[j]] += np.float64(data[j]) * c
+    return mass
+
+
+@jit
 def csr_values(data, indices, ends, y, begin, end, W, middle, loss, h, up, down, clip,
                totals):  # fmt: skip
-    """Losses of every candidate, (d, k) weights side by side: one read of a row serves all."""
-    count = W.shape[1]
-    z, e, bits = np.empty((count, BLOCK)), np.empty(BLOCK), np.empty(BLOCK, np.int64)
+    """Losses of every candidate, weights (d * k,) side by side: one read of a row serves all."""
+    count = len(middle)
+    z, one, e = np.empty(BLOCK * count), np.empty(BLOCK), np.empty(BLOCK)
+    bits = np.empty(BLOCK, np.int64)
     for s in range(begin, end, BLOCK):
         t = min(s + BLOCK, end)
         m = t - s
         for i in range(m):
+            a = np.uint64(i) * np.uint64(count)
             for k in range(count):
-                z[k, i] = -middle[k]
+                z[a + np.uint64(k)] = -middle[k]
             for j in range(ends[s + i], ends[s + i + 1]):
-                value, row = np.float64(data[j]), W[indices[j]]
+                value, b = np.float64(data[j]), np.uint64(indices[j]) * np.uint64(count)
                 for k in range(count):
-                    z[k, i] += value * row[k]
+                    z[a + np.uint64(k)] += value * W[b + np.uint64(k)]
         for k in range(count):
-            totals[k] += values_at(z[k, :m], y[s:t], loss, h, up, down, clip, e[:m], bits[:m])
+            for i in range(m):
+                one[i] = z[i * count + k]
+            totals[k] += values_at(one[:m], y[s:t], loss, h, up, down, clip, e[:m], bits[:m])
 
 
 # Dense rows: single precision is for storage, products and sums are double.

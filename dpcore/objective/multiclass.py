@@ -12,6 +12,7 @@ import numpy as np
 
 from dpcore.errors import InputError
 from dpcore.losses import Array, Loss
+from dpcore.objective import fused
 from dpcore.objective.base import numbers, readable
 from dpcore.objective.linear import LinearObjective
 from dpcore.objective.rows import Matrix, Rows
@@ -132,6 +133,10 @@ class MulticlassObjective(LinearObjective):
             return np.asarray(slope * np.minimum(1.0, quotients(clip_norm, norms))[:, None])
 
         columns = readable(w.reshape(-1, self.dimension).T)
+        if isinstance(self.loss, Softmax):
+            found = fused.softmax_gradient(self.rows, self.labels, columns, clip_norm)
+            if found is not None:
+                return np.asarray(found.T.ravel())
         return self.rows.weighted_sum(columns, coefficient).T.ravel()
 
     def value_sum(self, W: Array, clip: float = inf) -> Array:

@@ -16,6 +16,7 @@ from scipy.sparse import _sparsetools as loops
 from scipy.sparse import csr_array, issparse
 
 from dpcore.losses import Array
+from dpcore.objective import compiled
 from dpcore.objective.rows import NORM_MARGIN, Coefficient, Dense, Matrix, Rows, broken, groups
 from dpcore.rounding import UNIT, row_norms
 
@@ -110,7 +111,9 @@ class Sparse(Rows):
         return Sparse(self._X[rows], self.lengths[rows])
 
     def gather(self, rows: Array | slice) -> Rows:
-        return self.take(rows) if isinstance(rows, slice) else SparseBatch.of(self, rows)
+        if isinstance(rows, slice):
+            return self.take(rows)
+        return SparsePick(self, rows) if compiled.in_use() else SparseBatch.of(self, rows)
 
 
 def weighted(X: Any, width: int, c: Array, start: int) -> Array:
@@ -203,3 +206,30 @@ class SparseBatch(Rows):
 
     def gather(self, rows: Array | slice) -> Rows:
         return self.take(rows) if isinstance(rows, slice) else SparseBatch.of(self, rows)
+
+
+class SparsePick(SparseBatch):
+    """Rows of a CSR matrix by their numbers: a compiled pass reads them where they stand, all else
+    copies them first.
+    """
+
+    def __init__(self, source: Sparse, picked: Array) -> None:
+        Rows.__init__(self, norms=source.norms[picked])
+        self.source, self.picked = source, np.asarray(picked, dtype=np.int64)
+        self.n, self.width = len(self.picked), source.width
+
+    @cached_property
+    def _copied(self) -> SparseBatch:
+        return SparseBatch.of(self.source, self.picked)
+
+    @property
+    def data(self) -> Array:  # type: ignore[override]
+        return self._copied.data
+
+    @property
+    def indices(self) -> Array:  # type: ignore[override]
+        return self._copied.indices
+
+    @property
+    def indptr(self) -> Array:  # type: ignore[override]
+        return self._copied.indptr

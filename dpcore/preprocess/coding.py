@@ -55,7 +55,7 @@ class Coding:
 
     def table(self, frame: pd.DataFrame, tally: EncodingReport, dtype: Any = np.float32) -> Table:
         """The rows of a frame as codes; counts and faults as ``Encoder.encode``."""
-        index, value = self.encoder.slots(frame, tally)
+        index, value = self.encoder.slots(frame, tally, by_column=True)
         codes, fractions = [], []
         for part in self.encoder.parts:
             here = slice(part.slot, part.slot + part.slots)
@@ -75,8 +75,14 @@ def has_codes(part: ColumnEncoder) -> bool:
     if isinstance(part, CrossPart):
         if not (levelled(part.one) or levelled(part.other)):
             return False
-        return (part.one.width + 1) * (part.other.width + 1) <= MOST_LEVELS
-    return part.width + 1 <= MOST_LEVELS
+        return codes_of(part.one) * codes_of(part.other) <= MOST_LEVELS
+    return codes_of(part) <= MOST_LEVELS
+
+
+def codes_of(part: ColumnEncoder) -> int:
+    """At least as many as a part has levels, the empty one included."""
+    positions = positions_of(part)
+    return (part.width if positions is None else len(positions)) + 1
 
 
 def positions_of(part: ColumnEncoder) -> Array | None:
@@ -86,10 +92,12 @@ def positions_of(part: ColumnEncoder) -> Array | None:
     A position is the number in [0, 1] itself, or the place between two hats in units of their
     distance.
     """
-    if isinstance(part, RankPart) and part.map != "bins":
-        numbers = np.arange(len(part.column.levels), dtype=float)
-        return part.position(numbers)
-    return None
+    if not isinstance(part, NumberPart) or part.map == "bins":
+        return None
+    if isinstance(part, RankPart):
+        return part.position(np.arange(len(part.column.levels), dtype=float))
+    grid = part.column.grid
+    return None if grid is None else part.position(grid)
 
 
 def levelled(part: ColumnEncoder) -> bool:
@@ -182,8 +190,12 @@ def coded(part: ColumnEncoder, index: Array, value: Array) -> tuple[Array, Array
     if part.count == 1:
         fraction = (value[:, 0] + 1.0) / 2.0 if part.map == "centred" else value[:, 0]
         return np.zeros(len(value), dtype=np.uint8), fraction
-    blank = value.sum(axis=1) == 0.0
-    return np.where(blank, part.count - 1, index[:, 0]), value[:, 1]
+    return np.where(_blank(value), part.count - 1, index[:, 0]), value[:, 1]
+
+
+def _blank(value: Array) -> Array:
+    """Rows between no two hats: their values are not negative, and sum to 1 in all others."""
+    return np.asarray(value[:, 0] + value[:, 1] == 0.0)
 
 
 def _crossed(part: CrossPart, index: Array, value: Array) -> tuple[Array, Array | None]:
@@ -208,6 +220,6 @@ def _nearest(part: NumberPart, positions: Array, index: Array, value: Array) -> 
         blank = np.zeros(len(value), dtype=bool)
     else:
         place = index[:, 0] + value[:, 1]
-        blank = value.sum(axis=1) == 0.0
+        blank = _blank(value)
     middle = (positions[1:] + positions[:-1]) / 2.0
     return np.where(blank, len(positions), np.searchsorted(middle, place, side="right"))

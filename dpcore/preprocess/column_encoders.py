@@ -146,7 +146,7 @@ class NumberPart(ColumnEncoder):
             self.column.name if self.map == "bins" else self.names[0],
             self.outside(numbers),
         )
-        return numbers, blank
+        return self.column.on_grid(numbers), blank
 
     def outside(self, numbers: np.ndarray) -> np.ndarray:
         """Which numbers lie beyond the declared bounds."""
@@ -239,8 +239,7 @@ def factors(cells: pd.Series) -> tuple[np.ndarray, list[Any]]:
     if cells.dtype == object and pd.api.types.infer_dtype(cells, skipna=True).startswith("mixed"):
         cells = cells.map(lambda v: canonical(v) if isinstance(v, bool | np.bool_) else v)
     try:
-        plain = isinstance(cells.dtype, pd.StringDtype)
-        if len(cells) > SMALL or not (plain or cells.dtype in (object, np.float64, np.int64, bool)):
+        if len(cells) > SMALL or cells.dtype not in (object, np.float64, np.int64, bool):
             codes, uniques = pd.factorize(cells)
             return codes, _as_list(uniques)
         return _factors_of_few(cells.tolist())

@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -131,8 +131,11 @@ class Encoder(TransformerMixin, BaseEstimator):
             index, shorten(value, self.normalise, self.dtype), plan.design.dimension, plan.sparse
         )
 
-    def slots(self, frame: pd.DataFrame, tally: EncodingReport) -> tuple[np.ndarray, np.ndarray]:
-        """Columns and values, (rows, slots) each, of rows that are not shortened yet.
+    def slots(
+        self, frame: pd.DataFrame, tally: EncodingReport, by_column: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Columns and values, (rows, slots) each, of rows that are not shortened yet; in memory row
+        by row, or ``by_column`` slot by slot.
 
         The constant is the last slot.
         """
@@ -149,8 +152,9 @@ class Encoder(TransformerMixin, BaseEstimator):
             )
         plan = self._compiled()
         rows = len(frame)
-        index = np.empty((rows, plan.slots), dtype=np.int32)
-        value = np.zeros((rows, plan.slots))
+        order: Literal["C", "F"] = "F" if by_column else "C"
+        index = np.empty((rows, plan.slots), dtype=np.int32, order=order)
+        value = np.zeros((rows, plan.slots), order=order)
         found = declared_names(frame.columns, self.inputs)
         for part in plan.parts:
             name = part.column.name

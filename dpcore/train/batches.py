@@ -26,8 +26,7 @@ def on_batches(full: Trainer, problem: Problem, limits: tuple[Limit, ...], noise
 
     n * mu >= ``SIGNAL`` and q n >= ``ROWS``; no limit that counts mu^2, in which a batch costs more
     than it saves; and, with its own noise, no more than ``DEARER`` times the noise of a full mean,
-    nor that much more at the order of a ledger. Measured on Adult and Bank in
-    ``docs/benchmarks.md``.
+    nor that much more at the order of a ledger.
     """
     if not isinstance(full, ScaledGD) or full.sampling_rate < 1.0:
         return full

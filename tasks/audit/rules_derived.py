@@ -165,6 +165,7 @@ TRAINING = (
     "model",
     "algorithm",
     "flow_run",
+    "sums",
 )
 LATER = ("owner", "model", "ended", "audit", "released_as", "recovered", "first_run")
 OTHERS = (

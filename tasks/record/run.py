@@ -11,6 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpcore.objective import compiled
 from dpcore.preprocess import encoder_from_json
 from dpcore.train import Planned, Result
 from tasks.drawing.curves import budget_figure, curve_rows, written
@@ -383,6 +384,7 @@ def run_tags(job: Job, statement: words.Statement, own: Words) -> dict[str, str]
         "dpflows.releasable": "yes" if statement.releasable else "no",
         "dpflows.reasons": "; ".join(statement.reasons) or "none",
         **own.tags,
+        "dpflows.sums": compiled.name(),
         "dpflows.ledger_entry": statement.ledger.entry,
         "dpflows.ledger_head": statement.ledger.head,
         NOTE: words.note_of(statement),

@@ -56,6 +56,7 @@ class ColumnSpec(Strict):
     fill: Number | str | None = None
     drop_first: bool = False
     numeric: str | None = None
+    step: Number | None = None
     format: str = "%Y-%m-%d"
     parts: Texts = ("elapsed",)
 

@@ -100,6 +100,7 @@ def test_one_training_from_table_to_stored_model(
     assert {key.split(".")[0] for key in run_.data.metrics} <= {"internal", "released", "spent"}
     assert run_.info.run_name == "small · dp_sgd · ε 1"
     assert run_.data.tags["mlflow.source.name"] == "dpflows" and run_.data.tags["mlflow.user"]
+    assert run_.data.tags["dpflows.sums"] == "numpy and scipy"  # too few rows to compile for
     [model] = [client.get_logged_model(one.model_id) for one in run_.outputs.model_outputs]
     scores = {one.key: one.value for one in model.metrics}
     assert scores["internal.accuracy"] == summary["internal"]["accuracy"]

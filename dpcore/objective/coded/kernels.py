@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from dpcore.objective.kernels import BLOCK, clip_slopes, jit, slopes_at, values_at
+from dpcore.objective.kernels import BLOCK, _decay, clip_slopes, jit, slopes_at, values_at
 
 # Two tables side by side, so that one line of the cache has the score and the squared norm of a
 # level.
@@ -41,13 +41,6 @@ def _look_sloped(z, v, q, f, table, lo):
 def _look_scores(z, q, table, lo):
     for i in range(len(q)):
         z[i] += table[np.uint64(lo) + np.uint64(q[i])]
-
-
-@jit
-def _look_slopes(z, q, f, table, slopes, lo):
-    for i in range(len(q)):
-        place = np.uint64(lo) + np.uint64(q[i])
-        z[i] += table[place] + np.float64(f[i]) * slopes[place]
 
 
 @jit
@@ -157,51 +150,192 @@ def coded_gradient(narrow, wide, fractions, fraction_of, active, starts, places,
     return mass
 
 
+# Several weight vectors at once, candidates or classes: their scores stand side by side, row after
+# row, and one look-up adds those of a level to all of them.
+
+
+@jit
+def _add_level(z, q, table, lo, count):
+    for i in range(len(q)):
+        a = np.uint64(i) * np.uint64(count)
+        b = (np.uint64(lo) + np.uint64(q[i])) * np.uint64(count)
+        for j in range(count):
+            z[a + np.uint64(j)] += table[b + np.uint64(j)]
+
+
+@jit
+def _add_sloped(z, q, f, table, slopes, lo, count):
+    for i in range(len(q)):
+        a = np.uint64(i) * np.uint64(count)
+        b = (np.uint64(lo) + np.uint64(q[i])) * np.uint64(count)
+        share = np.float64(f[i])
+        for j in range(count):
+            z[a + np.uint64(j)] += table[b + np.uint64(j)] + share * slopes[b + np.uint64(j)]
+
+
+@jit
+def _add_scores(z, narrow, wide, fractions, fraction_of, starts, s, t, table, slopes, count):
+    """Scores of rows ``s`` to ``t``, added to ``z``."""
+    few = len(narrow)
+    for k in range(len(fraction_of)):
+        if fraction_of[k] >= 0:
+            f = fractions[fraction_of[k], s:t]
+            if k < few:
+                _add_sloped(z, narrow[k, s:t], f, table, slopes, starts[k], count)
+            else:
+                _add_sloped(z, wide[k - few, s:t], f, table, slopes, starts[k], count)
+        elif k < few:
+            _add_level(z, narrow[k, s:t], table, starts[k], count)
+        else:
+            _add_level(z, wide[k - few, s:t], table, starts[k], count)
+
+
+@jit
+def _squared(v, narrow, wide, fractions, fraction_of, starts, s, t, squares):
+    """Squared norms of rows ``s`` to ``t``, added to ``v``."""
+    few = len(narrow)
+    for k in range(len(fraction_of)):
+        if fraction_of[k] >= 0:
+            f = fractions[fraction_of[k], s:t]
+            if k < few:
+                _look_squares(v, narrow[k, s:t], f, squares, starts[k])
+            else:
+                _look_squares(v, wide[k - few, s:t], f, squares, starts[k])
+        elif k < few:
+            _look_scores(v, narrow[k, s:t], squares[0], starts[k])
+        else:
+            _look_scores(v, wide[k - few, s:t], squares[0], starts[k])
+
+
+SEVERAL = 256
+
+
 @jit
 def coded_values(narrow, wide, fractions, fraction_of, starts, scores, slopes, squares, y,
                  begin, end, middle, offset, start, hidden, mode, loss, h, up, down, clip,
                  totals):  # fmt: skip
-    """Losses of every candidate, a table of ``scores`` and ``slopes`` (k, levels), on one block at
-    a time.
+    """Losses of every candidate, tables of ``scores`` and ``slopes`` (levels * k,): one read of a
+    row serves all.
     """
-    z, v, e = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
-    bits, factor = np.empty(BLOCK, np.int64), np.empty(BLOCK)
-    columns, few = len(fraction_of), len(narrow)
-    for s in range(begin, end, BLOCK):
-        t = min(s + BLOCK, end)
+    count = len(middle)
+    z, one = np.empty(SEVERAL * count), np.empty(SEVERAL)
+    v, factor, e = np.empty(SEVERAL), np.empty(SEVERAL), np.empty(SEVERAL)
+    bits = np.empty(SEVERAL, np.int64)
+    for s in range(begin, end, SEVERAL):
+        t = min(s + SEVERAL, end)
         m = t - s
-        zs, vs = z[:m], v[:m]
         if mode > 0:
-            vs[:] = 0.0
-            for k in range(columns):
-                if fraction_of[k] >= 0:
-                    f = fractions[fraction_of[k], s:t]
-                    if k < few:
-                        _look_squares(vs, narrow[k, s:t], f, squares, starts[k])
-                    else:
-                        _look_squares(vs, wide[k - few, s:t], f, squares, starts[k])
-                elif k < few:
-                    _look_scores(vs, narrow[k, s:t], squares[0], starts[k])
+            v[:m] = 0.0
+            _squared(v[:m], narrow, wide, fractions, fraction_of, starts, s, t, squares)
+            _roots(v[:m], start, hidden, mode, factor[:m])
+        for i in range(m):
+            for j in range(count):
+                z[i * count + j] = middle[j]
+        _add_scores(z, narrow, wide, fractions, fraction_of, starts, s, t, scores, slopes, count)
+        for j in range(count):
+            for i in range(m):
+                score = z[i * count + j]
+                one[i] = (score * factor[i] if mode > 0 else score) - offset[j]
+            totals[j] += values_at(one[:m], y[s:t], loss, h, up, down, clip, e[:m], bits[:m])
+
+
+@jit
+def _softmax_slopes(z, labels, norms, clip, count, e, bits):
+    """p - e_y in place of scores, each row scaled down to norm clip / ||x||; what is no number
+    counts as 0.
+    """
+    m = len(labels)
+    for i in range(m):
+        a = i * count
+        top = z[a]
+        for j in range(1, count):
+            top = max(top, z[a + j])
+        for j in range(count):
+            z[a + j] -= top
+    _decay(z, e, bits)
+    for i in range(m):
+        a = i * count
+        total = 0.0
+        for j in range(count):
+            total += e[a + j]
+        square = 0.0
+        for j in range(count):
+            part = e[a + j] / total
+            if z[a + j] != z[a + j]:
+                part = math.nan
+            if j == labels[i]:
+                part -= 1.0
+            z[a + j] = part
+            square += part * part
+        if not square < math.inf:
+            for j in range(count):
+                z[a + j] = 0.0
+        elif clip < math.inf:
+            length = math.sqrt(square) * (1.0 + 2.3e-16 * (count + 8)) * norms[i]
+            share = clip / max(length, 1e-300)
+            if share < 1.0:
+                for j in range(count):
+                    z[a + j] *= share
+
+
+@jit
+def _scatter_level(heights, q, c, lo, count):
+    for i in range(len(q)):
+        a = np.uint64(i) * np.uint64(count)
+        b = (np.uint64(lo) + np.uint64(q[i])) * np.uint64(count)
+        for j in range(count):
+            heights[b + np.uint64(j)] += c[a + np.uint64(j)]
+
+
+@jit
+def _scatter_tilted(heights, tilts, q, f, c, lo, count):
+    for i in range(len(q)):
+        a = np.uint64(i) * np.uint64(count)
+        b = (np.uint64(lo) + np.uint64(q[i])) * np.uint64(count)
+        share = np.float64(f[i])
+        for j in range(count):
+            heights[b + np.uint64(j)] += c[a + np.uint64(j)]
+            tilts[b + np.uint64(j)] += share * c[a + np.uint64(j)]
+
+
+@jit
+def coded_softmax(narrow, wide, fractions, fraction_of, starts, scores, slopes, squares, labels,
+                  begin, end, middle, start, hidden, mode, clip, heights, tilts, mass):  # fmt: skip
+    """Histograms (levels * classes,) of clipped gradients in the scores, and of these times
+    fractions; ``mass``: their sum by class.
+    """
+    count, few = len(middle), len(narrow)
+    z, e = np.empty(SEVERAL * count), np.empty(SEVERAL * count)
+    v, factor, bits = np.empty(SEVERAL), np.empty(SEVERAL), np.empty(SEVERAL * count, np.int64)
+    for s in range(begin, end, SEVERAL):
+        t = min(s + SEVERAL, end)
+        m = t - s
+        zs, vs = z[: m * count], v[:m]
+        vs[:] = 0.0
+        _squared(vs, narrow, wide, fractions, fraction_of, starts, s, t, squares)
+        _roots(vs, start, hidden, mode, factor[:m])
+        for i in range(m):
+            for j in range(count):
+                z[i * count + j] = middle[j]
+        _add_scores(zs, narrow, wide, fractions, fraction_of, starts, s, t, scores, slopes, count)
+        if mode > 0:
+            for i in range(m):
+                for j in range(count):
+                    z[i * count + j] *= factor[i]
+        _softmax_slopes(zs, labels[s:t], vs, clip, count, e[: m * count], bits[: m * count])
+        for i in range(m):
+            for j in range(count):
+                if mode > 0:
+                    z[i * count + j] *= factor[i]
+                mass[j] += z[i * count + j]
+        for k in range(len(fraction_of)):
+            if fraction_of[k] >= 0:
+                f = fractions[fraction_of[k], s:t]
+                if k < few:
+                    _scatter_tilted(heights, tilts, narrow[k, s:t], f, zs, starts[k], count)
                 else:
-                    _look_scores(vs, wide[k - few, s:t], squares[0], starts[k])
-            _roots(vs, start, hidden, mode, factor[:m])
-        for j in range(len(scores)):
-            zs[:] = middle[j]
-            for k in range(columns):
-                if fraction_of[k] >= 0:
-                    f = fractions[fraction_of[k], s:t]
-                    if k < few:
-                        _look_slopes(zs, narrow[k, s:t], f, scores[j], slopes[j], starts[k])
-                    else:
-                        _look_slopes(zs, wide[k - few, s:t], f, scores[j], slopes[j], starts[k])
-                elif k < few:
-                    _look_scores(zs, narrow[k, s:t], scores[j], starts[k])
-                else:
-                    _look_scores(zs, wide[k - few, s:t], scores[j], starts[k])
-            if mode > 0:
-                for i in range(m):
-                    zs[i] *= factor[i]
-            if offset[j] != 0.0:
-                for i in range(m):
-                    zs[i] -= offset[j]
-            totals[j] += values_at(zs, y[s:t], loss, h, up, down, clip, e[:m], bits[:m])
+                    _scatter_tilted(heights, tilts, wide[k - few, s:t], f, zs, starts[k], count)
+            elif k < few:
+                _scatter_level(heights, narrow[k, s:t], zs, starts[k], count)
+            else:
+                _scatter_level(heights, wide[k - few, s:t], zs, starts[k], count)

@@ -50,6 +50,8 @@ COLUMNS = (
     Column(name="d", kind="flag"),
     Column(name="e", kind="numeric", low=-1, high=1000, fill="zeros"),
     Column(name="f", kind="categorical", levels=tuple("klm"), drop_first=True),
+    Column(name="s", kind="numeric", low=10, high=110, step=0.5, fill="zeros"),
+    Column(name="t", kind="numeric", low=-3, high=156, step=3, fill=4.0),
     Column(name="h", kind="categorical", levels=tuple(f"h{j}" for j in range(300))),
     Column(name="k", kind="numeric", low=0, high=1, numeric="hats(300)"),
     Column(
@@ -68,6 +70,8 @@ FRAME = pd.DataFrame(
         "d": RNG.integers(0, 2, N).astype(float),
         "e": np.where(RNG.random(N) < 0.1, np.nan, RNG.uniform(-1, 1100, N)),
         "f": RNG.choice(list("klm"), N),
+        "s": np.where(RNG.random(N) < 0.1, np.nan, RNG.uniform(0, 120, N)),
+        "t": np.where(RNG.random(N) < 0.1, np.nan, RNG.uniform(-10, 170, N)),
         "h": RNG.choice([f"h{j}" for j in range(300)], N),
         "k": RNG.random(N),
         "g": pd.to_datetime("2020-01-01") + pd.to_timedelta(RNG.integers(0, 1500, N), "D"),
@@ -206,6 +210,28 @@ def test_columns_of_scale_0_are_not_looked_up_and_no_bit_changes(
     same(found, LinearObjective(X, Y, Logistic()).transform(shift, scale).gradient_sum(w, 0.3))
 
 
+@pytest.mark.parametrize("normalise", ["none", "cap", "unit"])
+def test_the_compiled_softmax_is_the_plain_one(normalise: str) -> None:
+    pytest.importorskip("numba")
+    _, X, coded = encoded(normalise)
+    rng = np.random.default_rng(5)
+    labels = rng.integers(0, 4, N).astype(float)
+    shift, scale = rng.random(X.shape[1]), rng.uniform(0.5, 3, X.shape[1])
+    made = MulticlassObjective(coded, labels, Softmax())
+    for w in (rng.normal(size=4 * X.shape[1]), rng.normal(size=4 * X.shape[1]) * 1e200):
+        for one in (made, made.transform(shift, scale), made.take(np.arange(0, N, 7))):
+            for clip in (0.3, inf):
+                found = []
+                for on in (False, True):
+                    compiled.use(on)
+                    found.append(one.gradient_sum(w, clip))
+                    compiled.use(False)
+                same(found[1], found[0])
+    compiled.use()
+    assert fused.softmax_gradient(coded, made.labels, np.zeros((X.shape[1], 4)), 0.3) is not None
+    compiled.use(False)
+
+
 def test_one_record_moves_a_sum_by_its_clip_and_no_more(passes: str) -> None:
     """Add or remove: the largest move comes to C itself, so a missing clip would show; scores of
     any size, too.
@@ -283,6 +309,35 @@ def test_kept_machine_code_is_that_of_these_sources(
     compiled.use(False)
     assert len(set(names)) == 3 and names[0] == names[3]
     assert all(name.stat().st_mode & 0o777 == 0o700 for name in names)
+
+
+def test_a_number_with_a_declared_step_is_one_level_a_row_and_exact() -> None:
+    grid = Column(name="x", low=0, high=90, step=1)
+    plain = Column(name="x", low=0, high=90)
+    numbers = np.array([0.0, 1.0, 44.0, 90.0, 44.4, 44.6, -7.0, 1e300, -1e300])
+    nearest = np.array([0.0, 1.0, 44.0, 90.0, 44.0, 45.0, 0.0, 90.0, 0.0])
+    for numeric in ("minmax", "hats(8)", "log", "bins(7)", "centred"):
+        made = [
+            Encoder([column], normalise="none", numeric=numeric, sparse=True)
+            for column in (grid, plain)
+        ]
+        found = made[0].transform(pd.DataFrame({"x": numbers})).toarray()
+        same(found, made[1].transform(pd.DataFrame({"x": nearest})).toarray())
+        coding = Coding.of(made[0])
+        assert coding.layout.fractions == 0 and coding.layout.row_bytes == 1
+        rows = coding.rows(coding.table(pd.DataFrame({"x": numbers}), EncodingReport()))
+        assert np.array_equal(rows.X.toarray(), found)
+    assert Coding.of(Encoder([plain], normalise="none", numeric="hats(8)")).layout.fractions == 1
+
+
+@pytest.mark.parametrize(
+    ("high", "step"), [(10, 0.0), (10, -1), (10, 3), (10, float("nan")), (10, 1e-9), (1e300, 1)]
+)
+def test_a_step_that_is_no_grid_is_refused(high: float, step: float) -> None:
+    with pytest.raises(InputError, match="whole number of times"):
+        Column(name="x", low=0, high=high, step=step)
+    with pytest.raises(InputError, match="numeric column alone"):
+        Column(name="x", kind="flag", step=1)
 
 
 def test_two_crossed_numbers_with_fractions_have_no_codes() -> None:
