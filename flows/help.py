@@ -102,7 +102,7 @@ ENVIRONMENT = (
     ("DPFLOWS_LEDGER", "URL or file of the budget ledger"),
     ("DPFLOWS_DATA", "folder in which the tables of schemas are looked for"),
     ("DPFLOWS_SIGNING_KEY", "Ed25519 key (PEM file) of `release`; `dpflows key new`"),
-    ("DPFLOWS_OPENSSF_KEY", "P-256 key (PEM file) that signs for OpenSSF's tools as well"),
+    ("DPFLOWS_OPENSSF_KEY", "P-256 key (PEM file) for OpenSSF model signing"),
     ("DPFLOWS_TRUSTED_KEYS", "fingerprints that `verify` believes"),
     ("MLFLOW_TRACKING_URI", "another MLflow store or server"),
     ("PREFECT_API_URL", "a Prefect server that stays"),
