@@ -102,8 +102,9 @@ def together(lines: list[dict[str, Any]]) -> str:
 
 def number(pair: tuple[float, float], signed: bool = False) -> str:
     mean, error = pair
-    digits = 4 if abs(mean) < 100 else 0
-    return f"{mean:{'+' if signed else ''}.{digits}f} ± {error:.{digits}f}"
+    kind = ".0f" if abs(mean) >= 100 else ".4f"
+    kind = ".1e" if max(abs(mean), error) < 1e-3 else kind
+    return f"{mean:{'+' if signed else ''}{kind}} ± {error:{kind}}"
 
 
 def page() -> str:

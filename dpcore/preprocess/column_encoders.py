@@ -239,7 +239,8 @@ def factors(cells: pd.Series) -> tuple[np.ndarray, list[Any]]:
     if cells.dtype == object and pd.api.types.infer_dtype(cells, skipna=True).startswith("mixed"):
         cells = cells.map(lambda v: canonical(v) if isinstance(v, bool | np.bool_) else v)
     try:
-        if len(cells) > SMALL or cells.dtype not in (object, np.float64, np.int64, bool):
+        plain = isinstance(cells.dtype, pd.StringDtype)
+        if len(cells) > SMALL or not (plain or cells.dtype in (object, np.float64, np.int64, bool)):
             codes, uniques = pd.factorize(cells)
             return codes, _as_list(uniques)
         return _factors_of_few(cells.tolist())

@@ -195,9 +195,7 @@ def additive(
     """
     W = np.atleast_2d(np.asarray(weights, dtype=np.float64)) * scale
     pieces = pieces_of(encoder)
-    known = bool(marginals)
-    means = np.asarray(marginals["means"], dtype=np.float64) if marginals else None
-    spread = np.asarray(marginals["variances"], dtype=np.float64) if marginals else None
+    means, spread = _released(marginals or {})
     terms, parts = [], []
     constant = shift + (W[:, -1].copy() if intercept else np.zeros(len(W)))
     for piece in pieces:
@@ -205,20 +203,26 @@ def additive(
         at = means[list(piece.columns)] if means is not None else piece.basis.mean(axis=0)
         mean = own @ at
         values = own @ piece.basis.T - mean[:, None]
-        band = (
-            None
-            if noise is None
-            else BAND_WIDTH * abs(scale) * noise * np.linalg.norm(piece.basis - at, axis=1)
-        )
         shape = tuple(len(axis) for axis in piece.axes)
-        importance = _importance(piece, own, means if known else None, spread)
+        band = None
+        if noise is not None:
+            band = BAND_WIDTH * abs(scale) * noise * np.linalg.norm(piece.basis - at, axis=1)
+            band = band.reshape(shape)
+        importance = _importance(piece, own, means, spread)
         constant += mean
         values = values.reshape(len(W), *shape)
-        band = None if band is None else band.reshape(shape)
         terms.append(Term(piece.name, piece.axes, values, band, importance, mean, piece.columns))
         parts.append(own)
     order = sorted(range(len(terms)), key=lambda k: -terms[k].importance)
     return Additive(tuple(terms[k] for k in order), constant, tuple(parts[k] for k in order))
+
+
+def _released(marginals: Mapping[str, Any]) -> tuple[Array | None, Array | None]:
+    """Released means and variances of the columns, (d,) each; None where there are none."""
+    if not marginals:
+        return None, None
+    means, variances = marginals["means"], marginals["variances"]
+    return np.asarray(means, dtype=np.float64), np.asarray(variances, dtype=np.float64)
 
 
 def _importance(piece: Piece, own: Array, means: Array | None, variances: Array | None) -> float:

@@ -123,12 +123,10 @@ def private_folder(parent: Path) -> Iterator[Path]:
     """A folder that only this user can read, gone at the end; files that are mapped live on without
     a name.
 
-    A lock says that its process lives: the kernel lets it go however that ends. What earlier ones
-    left is removed first.
+    A lock says that its process lives: the kernel lets it go however that ends (``sweep``).
     """
     parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _alone(parent):
-        _sweep(parent)
         folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=parent))
         lock = _locked(folder)
     try:

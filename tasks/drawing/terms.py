@@ -104,30 +104,34 @@ def _curve(term: Term, outputs: Sequence[str]) -> str:
         return TOP + (high - value) / (high - low) * (HEIGHT - TOP - BOTTOM)
 
     parts = [_grid(low, high, y)]
+
+    def through(values: np.ndarray) -> list[tuple[float, float]]:
+        return [(x(u), y(v)) for u, v in zip(places, values, strict=True)]
+
     if term.band is not None:
-        upper = [(x(u), y(v)) for u, v in zip(places, term.values[0] + term.band, strict=True)]
-        lower = [(x(u), y(v)) for u, v in zip(places, term.values[0] - term.band, strict=True)]
+        around = through(term.values[0] + term.band) + through(term.values[0] - term.band)[::-1]
+        parts.append(f"<polygon points='{_path(around)}' fill='{BLUE}' fill-opacity='0.18'/>")
+    for colour, values in zip(COLOURS, term.values, strict=False):
         parts.append(
-            f"<polygon points='{_path(upper + lower[::-1])}' fill='{BLUE}' fill-opacity='0.18'/>"
-        )
-    for k, values in enumerate(term.values[: len(COLOURS)]):
-        points = [(x(u), y(v)) for u, v in zip(places, values, strict=True)]
-        parts.append(
-            f"<polyline points='{_path(points)}' fill='none' stroke='{COLOURS[k]}' "
+            f"<polyline points='{_path(through(values))}' fill='none' stroke='{colour}' "
             "stroke-width='1.6'/>"
         )
     if len(term.values) > 1:
         for k, name in enumerate(outputs[: len(COLOURS)]):
             parts.append(_text(WIDTH - RIGHT, TOP + 12 * k + 8, _short(name), "end", COLOURS[k]))
     for number in ticks(axis):
-        place = x(float(unit_interval(np.array([number]), *_ends(axis), axis.log)[0]))
-        parts.append(
-            f"<line x1='{place:.1f}' x2='{place:.1f}' y1='{HEIGHT - BOTTOM}' "
-            f"y2='{HEIGHT - BOTTOM + 4}' stroke='{GREY}'/>"
-        )
-        anchor = "end" if place > WIDTH - RIGHT - 20 else "middle"
-        parts.append(_text(place, HEIGHT - BOTTOM + 17, f"{number:.6g}", anchor))
+        u = float(unit_interval(np.array([number]), *_ends(axis), axis.log)[0])
+        parts.append(_tick(x(u), number))
     return "".join(parts)
+
+
+def _tick(place: float, number: float) -> str:
+    """A mark on the axis below, with its number."""
+    anchor = "end" if place > WIDTH - RIGHT - 20 else "middle"
+    return (
+        f"<line x1='{place:.1f}' x2='{place:.1f}' y1='{HEIGHT - BOTTOM}' "
+        f"y2='{HEIGHT - BOTTOM + 4}' stroke='{GREY}'/>"
+    ) + _text(place, HEIGHT - BOTTOM + 17, f"{number:.6g}", anchor)
 
 
 def _bars(term: Term) -> str:
@@ -135,10 +139,7 @@ def _bars(term: Term) -> str:
     order = [int(k) for k in np.argsort(-np.abs(values))[:MOST_BARS]]
     order = sorted(order, key=lambda k: -values[k])
     band = np.zeros(len(values)) if term.band is None else term.band
-    low = min(float((values - band)[order].min(initial=0.0)), 0.0)
-    high = max(float((values + band)[order].max(initial=0.0)), 0.0)
-    if low == high:
-        low, high = -1.0, 1.0
+    low, high = _around_zero((values - band)[order], (values + band)[order])
     step = (HEIGHT - TOP - 14) / max(len(order), 1)
 
     def x(value: float) -> float:
@@ -156,12 +157,7 @@ def _bars(term: Term) -> str:
             f"height='{step - 2:.1f}' fill='{colour}'/>"
         )
         if band[k] > 0:
-            middle = top + step / 2
-            ends = f"x1='{x(value - band[k]):.1f}' x2='{x(value + band[k]):.1f}'"
-            parts.append(
-                f"<line {ends} y1='{middle:.1f}' y2='{middle:.1f}' stroke='{INK}' "
-                "stroke-width='1.2'/>"
-            )
+            parts.append(_whisker(x(value - band[k]), x(value + band[k]), top + step / 2))
         parts.append(_text(LABELS - 6, top + step / 2 + 4, _short(labels[k]), "end"))
         parts.append(_text(x(max(value + band[k], 0.0)) + 4, top + step / 2 + 4, f"{value:+.2f}"))
     if len(labels) > len(order):
@@ -175,6 +171,17 @@ def _bars(term: Term) -> str:
             )
         )
     return "".join(parts)
+
+
+def _around_zero(lowest: np.ndarray, highest: np.ndarray) -> tuple[float, float]:
+    """An interval that holds 0 and all values, of some length."""
+    low, high = float(lowest.min(initial=0.0)), float(highest.max(initial=0.0))
+    return (low, high) if low < high else (-1.0, 1.0)
+
+
+def _whisker(left: float, right: float, y: float) -> str:
+    ends = f"x1='{left:.1f}' x2='{right:.1f}'"
+    return f"<line {ends} y1='{y:.1f}' y2='{y:.1f}' stroke='{INK}' stroke-width='1.2'/>"
 
 
 def _map(values: np.ndarray, rows: Axis, columns: Axis) -> str:
@@ -237,19 +244,22 @@ def ticks(axis: Axis) -> list[float]:
     if high <= low:
         return [low]
     inner = [0.0] if low < 0 < high else []
-    if axis.log:
-        base = low if low > 0 else 0.0
-        top = int(log10(max(abs(low), abs(high), 10.0)))
-        inner += [base + sign * 10.0**k for sign in (1, -1) for k in range(1, top + 1)]
-    else:
-        step = _nice((high - low) / 4)
-        inner += [ceil(low / step) * step + step * k for k in range(6)]
     places = {low: 0.0, high: 1.0}
-    for number in inner:
+    for number in [*inner, *_round_numbers(low, high, axis.log)]:
         u = float(unit_interval(np.array([number]), low, high, axis.log)[0])
         if low < number < high and all(abs(u - other) > 0.11 for other in places.values()):
             places[number] = u
     return sorted(places)
+
+
+def _round_numbers(low: float, high: float, log: bool) -> list[float]:
+    """Powers of ten on either side, or six numbers of equal distance from ``low`` on."""
+    if log:
+        base = low if low > 0 else 0.0
+        top = int(log10(max(abs(low), abs(high), 10.0)))
+        return [base + sign * 10.0**k for sign in (1, -1) for k in range(1, top + 1)]
+    step = _nice((high - low) / 4)
+    return [ceil(low / step) * step + step * k for k in range(6)]
 
 
 def _nice(step: float) -> float:

@@ -80,12 +80,17 @@ MUTANTS = [
         "except BlockingIOError:\n            lock = os.open(folder, os.O_RDONLY)",
         SHARDS,
     ),
-    Mutant("tasks/data/store.py", "_sweep(parent)\n        folder", "folder", SHARDS),
+    Mutant(
+        "tasks/data/load.py",
+        "sweep(place)  # what",
+        "_ = place  # what",
+        "tests/tasks/data/test_kills.py",
+    ),
     Mutant("tasks/data/store.py", "if error.errno not in FULL", "if error.errno in FULL", SHARDS),
     Mutant(
         "tasks/data/shards.py",
-        "O_RDWR | os.O_CREAT | os.O_EXCL, 0o600",
-        "O_RDWR | os.O_CREAT | os.O_EXCL, 0o644",
+        "O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600",
+        "O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644",
         SHARDS,
     ),
     Mutant(

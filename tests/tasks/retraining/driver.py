@@ -34,7 +34,7 @@ def happen() -> None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
         case "server":
             for child in psutil.Process().children(recursive=True):
-                if "uvicorn" in child.cmdline():
+                if any("uvicorn" in word for word in child.cmdline()):
                     child.kill()
 
 
