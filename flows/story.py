@@ -256,12 +256,18 @@ def slot(data: str) -> Iterator[None]:
         )
     with ExitStack() as stack:
         if limit is not None:
+            # A busy server answers late: passed by, it is no error to a person.
+            noisy = logging.getLogger("prefect._internal.concurrency")
+            level = noisy.level
+            noisy.setLevel(logging.CRITICAL)
             try:
                 from prefect.concurrency.sync import concurrency
 
                 stack.enter_context(concurrency(name, timeout_seconds=1))
             except Exception as error:
                 log.info("slot of %s not taken: %s", name, type(error).__name__)
+            finally:
+                noisy.setLevel(level)
         yield
 
 

@@ -61,7 +61,8 @@ def show_trainings(client: MlflowClient, experiment: str, metrics: Sequence[str]
     epsilon, epsilon spent along the iterations.
     """
     found = client.get_experiment(experiment)
-    if TRAININGS in found.tags and (not metrics or metrics[0] in found.tags[SHARED + TRAINING_KEY]):
+    kept = found.tags.get(SHARED + TRAINING_KEY, "")  # one of an earlier version is written anew
+    if f'"columns":{COLUMNS}' in kept and (not metrics or metrics[0] in kept):
         return
     columns = [
         "params.`data.name`",
