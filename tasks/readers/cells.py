@@ -18,7 +18,7 @@ from dpcore.identity import canonical
 from tasks.readers.arff import attributes_of, rows_of
 from tasks.readers.chunk import no_rows, open_text, require_rows
 from tasks.readers.numbers import pairs_layout
-from tasks.readers.parts import Part, open_bytes, table_kind, unpacked
+from tasks.readers.parts import Part, foreign, open_bytes, table_kind, unpacked
 from tasks.readers.tables import TYPED
 
 MARKS = ("", "?", "NA", "N/A", "n/a", "null", "NULL", "None", "nan", "NaN", "-", ".")
@@ -215,7 +215,7 @@ def layout_of(path: Part) -> str:
         return "parquet"
     with unpacked(path), open_bytes(path) as file:
         head = file.read(HEAD)
-    if told := _foreign(head):
+    if told := foreign(head):
         raise InputError(
             "Expected text with separators, Parquet, Feather, a workbook, a table of Stata, SAS or "
             f"SPSS, ARFF, LETOR or SVMlight to draft a schema, got a {told} in {path}; export it "
@@ -226,27 +226,6 @@ def layout_of(path: Part) -> str:
     if any(re.match(r"@relation\b", line, re.IGNORECASE) for line in lines):
         return "arff"
     return pairs_layout(lines) or "text"
-
-
-def _foreign(head: bytes) -> str:
-    """What a file is that begins so, where it is no table of text; else empty."""
-    binary = "binary file or one in UTF-16" if b"\0" in head else ""
-    return next((words for mark, words in FOREIGN if head.startswith(mark)), binary)
-
-
-# First bytes of what is no table of text.
-FOREIGN = (
-    (b"PK\x03\x04", "zip archive or a spreadsheet"),
-    (b"\xd0\xcf\x11\xe0", "spreadsheet"),
-    (b"{", "JSON document"),
-    (b"[", "JSON document"),
-    (b"<", "document in XML or HTML"),
-    (b"%PDF", "PDF document"),
-    (b"\x89HDF", "HDF5 file"),
-    (b"SQLite format 3", "SQLite database, whose tables source.kind: sql reads,"),
-    (b"\x93NUMPY", "NumPy array"),
-    (b"\x00\x00\x08", "file of images or labels (format: idx)"),
-)
 
 
 def arff_cells(part: Part, ids: str | None = None) -> pd.DataFrame:

@@ -404,3 +404,47 @@ def unpacked(part: Part) -> Iterator[None]:
 
 def truncated(part: Part) -> InputError:
     return InputError(f"{part}: the compressed file ends too early or is damaged; fetch it again.")
+
+
+# First bytes of what is no table of text.
+FOREIGN = (
+    (b"PK\x03\x04", "zip archive or a spreadsheet"),
+    (b"\xd0\xcf\x11\xe0", "spreadsheet"),
+    (b"{", "JSON document"),
+    (b"[", "JSON document"),
+    (b"<", "document in XML or HTML"),
+    (b"%PDF", "PDF document"),
+    (b"\x89HDF", "HDF5 file"),
+    (b"SQLite format 3", "SQLite database, whose tables source.kind: sql reads,"),
+    (b"\x93NUMPY", "NumPy array"),
+    (b"\x00\x00\x08", "file of images or labels (format: idx)"),
+)
+UTF32 = (b"\xff\xfe\x00\x00", b"\x00\x00\xfe\xff")
+
+
+def foreign(head: bytes) -> str | None:
+    """What a file is that begins so and is no text with separators; None for what may be one."""
+    told = next((words for mark, words in FOREIGN if head.startswith(mark)), None)
+    packed = next((name for name, mark in PACKED if mark.match(head)), None)
+    if told is None and packed is not None:
+        return f"file packed by {packed} inside another packing"
+    if told is None and head.startswith(UTF32):
+        return "text in UTF-32"
+    return "binary file or one in UTF-16" if told is None and b"\0" in head else told
+
+
+def refuse_foreign(part: Part, encoding: str) -> None:
+    """Raise ``InputError`` for a file that was not read as a table, where its first bytes say
+    what it is; with a declared encoding of wide letters they say nothing.
+    """
+    if "16" in encoding or "32" in encoding:
+        return
+    with open_bytes(part) as file:
+        head = file.read(HEAD)
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")) and not head.startswith(UTF32):
+        return  # its mark says UTF-16, and so does the error
+    if (told := foreign(head)) is not None:
+        raise InputError(
+            f"{part}: Expected text with separators, got a {told}; export it as CSV, or declare "
+            "source.format, or text.encoding (utf-16-le, utf-32, ...)."
+        )

@@ -215,7 +215,13 @@ def _sheet_rows(schema: Schema, part: Part) -> list[tuple[Any, ...]]:
         _extra("openpyxl (xlrd for .xls)"),
         part.open("rb") as file,
     ):
-        cells = pd.read_excel(file, sheet_name=sheet, header=None, dtype=object, na_filter=False)
+        book = pd.ExcelFile(file)
+        if isinstance(sheet, str) and sheet not in book.sheet_names:
+            raise InputError(
+                f"{part}: Expected a sheet named source.sheet={sheet!r}, got "
+                f"{', '.join(map(str, book.sheet_names))}; correct it."
+            )
+        cells = pd.read_excel(book, sheet_name=sheet, header=None, dtype=object, na_filter=False)
     return [row for row in cells.itertuples(index=False) if not all(_blank(cell) for cell in row)]
 
 

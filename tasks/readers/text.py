@@ -29,7 +29,7 @@ from tasks.readers.chunk import (
     read_rows,
     require_rows,
 )
-from tasks.readers.parts import Part, open_bytes, partition, unpacked
+from tasks.readers.parts import Part, open_bytes, partition, refuse_foreign, unpacked
 from tasks.schema import Schema
 
 NUMBERS = ("numeric", "flag")
@@ -63,7 +63,11 @@ def read_text(
     require_rows(part)
     skip = schema.text.skip_lines if skip_lines is None else skip_lines
     with _readable(part, schema), unpacked(part):
-        head = read_head(schema, part, skip, every=mine is None)
+        try:
+            head = read_head(schema, part, skip, every=mine is None)
+        except (InputError, UnicodeError):
+            refuse_foreign(part, schema.text.encoding)
+            raise
         kinds = {name: dtype_of(schema, name) for name in head.names}
         marks = number_marks(schema, head.names)
         done = 0
@@ -162,6 +166,11 @@ def _frames(
             yield from reader
         except pd.errors.ParserError as error:
             words = re.sub(r"(?<=in line )\d+", lambda n: str(int(n[0]) + head.lines), str(error))
+            words = re.sub(
+                r"EOF inside string starting at row (\d+)",
+                lambda n: f"a quote in line {int(n[1]) + head.lines + 1} does not end",
+                words,
+            )
             raise pd.errors.ParserError(words) from None
 
 
@@ -309,7 +318,8 @@ def _check_first(
     if len(row) != len(names):
         raise InputError(
             f"{part}: data row 1 has {len(row)} fields, the {named_by} {len(names)}; check "
-            f"text.separator (now {schema.text.separator!r}) and the columns."
+            f"text.separator (now {schema.text.separator!r}) and the columns, or declare "
+            "text.skip_lines where titles or marks like sep= stand before them."
         )
 
 
@@ -405,7 +415,7 @@ def _check_distinct_names(where: Part | str, names: list[str]) -> None:
         twice = next(name for name in names if names.count(name) > 1)
         raise InputError(
             f"{where}: two columns are named {twice!r}; give every column its own name under "
-            "text.names."
+            f"text.names{'' if twice else ', or declare text.skip_lines where titles come first'}."
         )
 
 
