@@ -405,4 +405,29 @@ MUTANTS += [
         "pass",
         "tests/dpcore/estimators/test_coefficients.py",
     ),
+    # first steps of the papers, the exponential mean, settings under protocol=quick
+    Mutant(
+        "dpcore/descent/gradient.py",
+        "return 2.0 / (problem.l2 + smoothness)",
+        "return 1.0 / (problem.l2 + smoothness)",
+        "tests/dpcore/algorithms/test_every_algorithm.py",
+    ),
+    Mutant(
+        "dpcore/algorithms/dp_sgd.py",
+        "return total / (1.0 - self.ema**self.steps)",
+        "return total",
+        "tests/dpcore/algorithms/test_noisy_gradients.py",
+    ),
+    Mutant(
+        "dpcore/algorithms/base.py",
+        "return Preset(**own | changes)",
+        "return Preset(**changes | own)",
+        "tests/dpcore/algorithms/test_every_algorithm.py",
+    ),
+    Mutant(
+        "tasks/compare/config.py",
+        "[*smaller, *others]",
+        "[*others, *smaller]",
+        "tests/tasks/compare/test_configs.py",
+    ),
 ]
