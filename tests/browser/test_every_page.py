@@ -52,10 +52,6 @@ def read(tab: Page, address: str, width: int, *words: str) -> str:
     return str(tab.ask("document.body.innerText"))
 
 
-def experiment_of(found: Site, name: str = "experiment dpflows") -> str:
-    return found.links[name].split("/experiments/")[1].split("/")[0]
-
-
 def artifact_of(found: Site) -> str:
     """The page of the first training, among Prefect's artifacts."""
     wanted = {"artifacts": {"flow_run_id": {"any_": [found.flow_run("first")]}}}
@@ -112,8 +108,10 @@ def test_prefect_tells_trainings_and_skips_apart(tab: Page, shown: Site, width: 
         place = f"{base}/runs/flow-run/{shown.flow_run(name)}"
         read(tab, place, width, words)
         keep(tab, f"prefect-{name}-{width}")
-    text = read(tab, f"{base}/runs/flow-run/{shown.flow_run('first')}", width, "fit with noise")
-    assert "plan noise and price: scaled_gd, epsilon" in text
+    if width > 1000:  # on a phone Prefect loads the log when it is scrolled to
+        place = f"{base}/runs/flow-run/{shown.flow_run('first')}"
+        text = read(tab, place, width, "fit with noise")
+        assert "plan noise and price: scaled_gd, epsilon" in text
     versions = read(tab, f"{base}/artifacts/key/dpflows-small", width, "training")
     assert len(re.findall(r"small \d{4}-\d\d-\d\d eps", versions)) == 2
     page = read(tab, f"{base}/artifacts/artifact/{artifact_of(shown)}", width, "guarantee")
@@ -132,7 +130,8 @@ def ours(shown: Site, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pat
     facts = {"metrics": ["accuracy", "roc_auc"], "public": True, "machine": {"cores": 2}}
     figures = write_figures(records, folder / "figures", facts)
     report = command(shown.folder, "ui", "--report", shown.run("first"))["report"]
-    command(shown.folder, "ledger", "show", "--html", str(folder / "budget.html"))
+    show = ["ledger", "show", "--ledger", str(shown.folder / "ledger.db")]
+    command(shown.folder, *show, "--html", str(folder / "budget.html"))
     return {
         "report": Path(report),
         "budget": folder / "budget.html",
