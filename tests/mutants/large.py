@@ -20,7 +20,7 @@ MUTANTS = [
         "v[i] = math.sqrt(max(v[i] + start - hidden, 0.0)) * (1.0 - 4.5e-16)",
         NEIGHBOURS,
     ),
-    Mutant(ROWS, "@ squared - layout.slopes", "@ squared + layout.slopes", NEIGHBOURS),
+    Mutant(ROWS, "@ squared - layout.slopes", "@ squared + layout.slopes", CODED),
     Mutant(COMPILED, "        clip_slopes(zs, vs, clip)\n", "", NEIGHBOURS),
     Mutant(
         COMPILED,
@@ -34,12 +34,7 @@ MUTANTS = [
         "total += min(z[i], clip) * (up if y[i] > 0.0 else down)",
         NEIGHBOURS,
     ),
-    Mutant(
-        FOLDS,
-        "stop = min(rows.stop, first + size)",
-        "stop = min(rows.stop, first + size + 1)",
-        NEIGHBOURS,
-    ),
+    Mutant(FOLDS, "first + (rows.start - first) % step", "first", NEIGHBOURS),
     Mutant(FOLDS, "rows[a:b] - (end - size)", "rows[a:b] - (end - size) - (a > 0)", NEIGHBOURS),
     Mutant(
         FOLDS, "np.searchsorted(rows, ends)", 'np.searchsorted(rows, ends, "right")', NEIGHBOURS
