@@ -267,7 +267,12 @@ MUTANTS += [
         "weighted_sum(w, coefficient)",
         TEST_ROWS,
     ),
-    Mutant("dpcore/ranking/documents.py", "        w = readable(w)\n", "", TEST_ROWS),
+    Mutant(
+        "dpcore/ranking/documents.py",
+        "        w = readable(w)\n",
+        "",
+        "tests/dpcore/ranking/test_objective.py",
+    ),
     Mutant("dpcore/descent/gradient.py", " + STABLE * problem.l2", "", OVERFLOW),
     Mutant(
         "dpcore/accounting/events.py",

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dpcore.errors import AssumptionNotMet, InputError
+from dpcore.objective.base import readable
 from dpcore.problem import Problem
 from dpcore.ranking.documents import ScoredDocuments, padded_blocks
 from dpcore.ranking.losses import SECOND, BayesRank, ListMLE, ListNet, make_ranking_loss, softmax
@@ -222,3 +223,15 @@ def test_refusals():
         changed = Documents(SMALL.documents.X + 1, SMALL.documents.offsets)
         sums, public = SessionObjective(SMALL, ListNet()), ScoredDocuments(changed)
         sums.check(Problem(n=sums.n, dimension=sums.dimension, loss=ListNet(), documents=public))
+
+
+def test_sums_at_weights_beyond_reading_are_those_at_the_largest_that_are_read():
+    objective = SessionObjective(SMALL, ListNet(), Linear(3))
+    w = np.full(3, 1e305) * np.array([1.0, -1.0, 1.0])
+    found = objective.gradient_sum(w, 1.0)
+    assert np.isfinite(found).all()
+    np.testing.assert_array_equal(found, objective.gradient_sum(readable(w), 1.0))
+    with_gap = np.array([np.inf, np.nan, 1.0])
+    np.testing.assert_array_equal(
+        objective.gradient_sum(with_gap, 1.0), objective.gradient_sum(readable(with_gap), 1.0)
+    )
