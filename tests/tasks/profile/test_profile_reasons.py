@@ -129,12 +129,10 @@ TABLES = [
     ("awkward/hr_attrition.csv", "Attrition", "hr-attrition"),
     ("awkward/employee_turnover.csv", "event", "employee-turnover"),
     ("awkward/compas-two-years.csv.gz", "two_year_recid", "compas"),
-    ("awkward/german_credit.csv", "credit", "german-credit"),
     ("adult/adult.test.gz", "c15", None),
     ("bank/BANK.dat.gz", "c33", "bank-dat"),
     ("kdd99/kddcup.data_10_percent.gz", "c42", "kddcup99"),
     ("adult/a9a.gz", None, "a9a"),
-    ("adult/a9a.t.gz", None, "a9a"),
     *((f"letor/MQ2008/S{k}.txt.gz", None, "mq2008") for k in (2, 3, 4, 5)),
     ("letor/MQ2008/S1.txt.gz", None, "mq2008"),
 ]
