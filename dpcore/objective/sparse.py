@@ -218,18 +218,11 @@ class SparsePick(SparseBatch):
         self.source, self.picked = source, np.asarray(picked, dtype=np.int64)
         self.n, self.width = len(self.picked), source.width
 
-    @cached_property
-    def _copied(self) -> SparseBatch:
-        return SparseBatch.of(self.source, self.picked)
-
-    @property
-    def data(self) -> Array:  # type: ignore[override]
-        return self._copied.data
-
-    @property
-    def indices(self) -> Array:  # type: ignore[override]
-        return self._copied.indices
-
-    @property
-    def indptr(self) -> Array:  # type: ignore[override]
-        return self._copied.indptr
+    def __getattr__(self, name: str) -> Array:
+        """The copied arrays, made when first asked for."""
+        if name not in ("data", "indices", "indptr"):
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        copied = SparseBatch.of(self.source, self.picked)
+        self.data, self.indices, self.indptr = copied.data, copied.indices, copied.indptr
+        found: Array = vars(self)[name]
+        return found

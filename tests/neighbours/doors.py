@@ -160,7 +160,7 @@ def tuning_door(settings: dict[str, Any] | None = None, **sections: Any) -> Door
         run = training.read_run(job, planned)
         loaded, sums = run.data, run.sums
         result = training.fit_model(job, planned, sums, Uncharged())  # type: ignore[arg-type]
-        chosen, planned, _, _ = tune.selected(job, planned, result, loaded, sums)
+        chosen, planned, _, _ = tune.selected(job, planned, result, loaded, sums, run.encodings)
         return result.weights.tobytes(), result.notes, planned.parameters, chosen.encoder.to_json()
 
     return door

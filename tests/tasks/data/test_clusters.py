@@ -112,7 +112,7 @@ def held() -> int:
 
 def sums_of(lake: Path, place: Elsewhere) -> tuple[Cluster, Any]:
     client, owned = connect(place.address, None, place.tls)
-    client.wait_for_workers(2, timeout=60)
+    client.wait_for_workers(2, timeout=300)
     made = Cluster(replace(source_of(lake), token="elsewhere"), client, owned)
     return made, RemoteRows(made, "train").objective(np.empty(0), LinearObjective, Logistic())
 
@@ -197,7 +197,7 @@ def test_a_driver_that_is_lost_is_charged_once_and_leaves_no_process(
     assert len(children) >= 2
     process.kill()
     process.communicate()
-    _, alive = psutil.wait_procs(children, timeout=60)
+    _, alive = psutil.wait_procs(children, timeout=300)
     assert not alive and not list((home / "workers" / "rows").iterdir())
     assert states(small) == ["reserved"]  # charged in full, whatever was drawn
     with Ledger(url) as ledger:

@@ -118,6 +118,14 @@ def test_every_schema_of_a_file_at_hand_is_loaded_here(shared):
         "cifar10",
         "kddcup99-full",
         "fashion-mnist",
+        # files of the others above, together or in part
+        "a9a-all",
+        "bank-dat-all",
+        "kddcup99-50k",
+        "kddcup99-100k",
+        "kddcup99-150k",
+        "kddcup99-200k",
+        "kddcup99-250k",
     }
     assert files == {*SHARED, "mnist", "kddcup99"} | generated
 

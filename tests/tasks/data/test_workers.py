@@ -320,7 +320,7 @@ def test_no_page_shows_tasks_or_logs_and_ports_want_a_certificate(cluster: Clust
     for port in ports:
         for page in ("info/main/workers.html", "metrics", "json/counts.json", "info/logs.html"):
             with pytest.raises(HTTPError, match="404"):
-                urlopen(f"http://127.0.0.1:{port}/{page}", timeout=10)
+                urlopen(f"http://127.0.0.1:{port}/{page}", timeout=300)
     assert scheduler.address.startswith("tls://127.0.0.1")
     with pytest.raises((OSError, ValueError, TypeError)):
         Client(scheduler.address, timeout="2s")

@@ -206,6 +206,11 @@ ELSEWHERE = {
     "tasks/audit/planned.py",
     # A model that was killed before its noisy metric was drawn says so.
     "flows/commands/recover.py",
+    # A champion is measured by the noisy metric of the new training, whose weights are told.
+    "tasks/retraining/champion.py",
+    "tasks/record/run.py",
+    # Counts of a metric need every row where the model is.
+    "tasks/kinds/engine.py",
 }
 
 

@@ -58,7 +58,7 @@ class World:
             with training.reserve_budget(job, planned, ledger) as reservation:
                 result = training.fit_model(job, planned, objective, reservation)
                 job, planned, loaded, objective = tune.selected(
-                    job, planned, result, loaded, objective
+                    job, planned, result, loaded, objective, read.encodings
                 )
                 price = run.convert(planned)
                 statement = run.commit(folder, job, planned, price, result, ledger, reservation)

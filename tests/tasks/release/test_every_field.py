@@ -133,7 +133,7 @@ BY_VARIABLE = {
     "a seed",
     ("tasks/release/registry.py", "found.tags.get(key)"): "what tag_of is asked for",
     ("tasks/record/view.py", "tags.get(tag)"): "columns and charts of an experiment, for people",
-    ("tasks/record/view.py", "found.tags[SHARED + TRAINING_KEY]"): "the same",
+    ("tasks/record/view.py", "found.tags.get(SHARED + TRAINING_KEY, '')"): "the same",
 }
 READERS = {"tag_of": "tag", "param": "param", "setting": "setting"}
 HOLDERS = {"tags": "tag", "params": "param"}
