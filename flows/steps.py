@@ -85,10 +85,15 @@ def step(
     @wraps(function)
     def body(*args: P.args, **kwargs: P.kwargs) -> R:
         reporter.get().step(name)
+        failed: StepFailed | None = None
         try:
             found = function(*args, **kwargs)
         except Exception as error:
-            raise StepFailed(name, error) from None
+            failed = StepFailed(name, error)
+        # Raised here, where nothing is being handled: ``from None`` would keep the failure itself
+        # as the context, which is pickled too once Dask has been imported (its tblib sees to it).
+        if failed is not None:
+            raise failed
         story.line(name if words is None else f"{name}: {words(found)}")
         return found
 

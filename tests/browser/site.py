@@ -126,4 +126,4 @@ def site(folder: Path) -> Iterator[Site]:
         yield found
     finally:
         ui.terminate()
-        ui.wait(timeout=60)
+        ui.wait(timeout=300)
