@@ -61,7 +61,7 @@ def artifact_of(found: Site) -> str:
         data=json.dumps(wanted).encode(),
         headers={"Content-Type": "application/json"},
     )
-    with urlopen(request, timeout=60) as answer:
+    with urlopen(request, timeout=300) as answer:
         return str(json.load(answer)[0]["id"])
 
 
