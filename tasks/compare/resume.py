@@ -115,17 +115,21 @@ def metric_names(setting: Setting, config: CompareConfig) -> set[str]:
     )
 
 
-def check_metrics(config: CompareConfig, settings: Iterable[Setting]) -> None:
-    """Raise ``InputError`` for a name in ``metrics`` that none of ``settings`` can have, with the
-    near misses.
+def check_metrics(config: CompareConfig, settings: Sequence[Setting]) -> None:
+    """Raise ``InputError`` for a name in ``metrics`` or ``printed`` that none of ``settings`` can
+    have, with the near misses.
+
+    A printed line of data that this comparison leaves out is not asked about.
     """
-    if config.metrics is None:
-        return
-    known = set().union(*(metric_names(setting, config) for setting in settings))
-    for name in config.metrics:
-        if name not in known:
-            kinds = ", ".join(sorted({setting.job.schema.label.kind for setting in settings}))
-            raise unknown_name(f"metric (for labels of kind {kinds})", name, known)
+    known = {id(setting): metric_names(setting, config) for setting in settings}
+    asked = [(name, None) for name in config.metrics or ()]
+    asked += [(line.metric, line.data) for line in config.printed]
+    for name, data in asked:
+        here = [setting for setting in settings if data in (None, setting.data)]
+        names = set().union(*(known[id(setting)] for setting in here))
+        if here and name not in names:
+            kinds = ", ".join(sorted({setting.job.schema.label.kind for setting in here}))
+            raise unknown_name(f"metric (for labels of kind {kinds})", name, names)
 
 
 def check_folds(config: CompareConfig, settings: Iterable[Setting]) -> None:

@@ -27,7 +27,7 @@ REPRODUCE = Path(__file__).parents[2] / "conf" / "reproduce"
         ("figure_4_3", {"accuracy", "objective"}),
         ("figure_5_2", {"gradient_evaluations", "loss_evaluations"}),
         ("figure_5_5", {"accuracy", "objective"}),
-        ("figure_6_2", {"map", "ndcg@8"}),
+        ("figure_6_2", {"map", "ndcg_at_8"}),
     ],
 )
 def test_the_quick_protocol_of_a_figure(

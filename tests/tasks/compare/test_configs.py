@@ -11,6 +11,7 @@ import pytest
 from dpcore.errors import InputError
 from tasks.compare.config import LINES, PROTOCOLS, ProtocolSection, load_compare
 from tasks.compare.grid import Plans, cells_of, check_names, expand
+from tasks.compare.resume import check_metrics
 from tasks.compare.tracking import child_name
 from tasks.compare.variants import spread_out
 
@@ -79,6 +80,7 @@ def test_a_figure_of_a_source_is_planned_before_any_row_is_read(path: Path) -> N
     """The quick grid from declarations, nothing left out, with a price; few cells."""
     config = load_compare(str(path), ["protocol=quick"])
     settings, left_out = expand(config)
+    check_metrics(config, settings)
     private = [setting for setting in settings if setting.private]
     assert private and not left_out
     planned = Plans().of(private[0], private[0].problem(config.protocol.folds, 0))

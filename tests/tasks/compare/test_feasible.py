@@ -13,7 +13,7 @@ import pytest
 from dpcore.errors import InputError
 from tasks.compare import resume
 from tasks.compare.cell import run_cell
-from tasks.compare.config import load_compare
+from tasks.compare.config import PrintedLine, load_compare
 from tasks.compare.grid import expand
 from tasks.compare.resume import check_metrics, metric_names
 from tasks.home import Home
@@ -94,6 +94,18 @@ def test_a_ranking_names_its_ranks() -> None:
     check_metrics(config, settings)
     with pytest.raises(InputError, match=r"kind relevance\) 'accuracy'"):
         check_metrics(config.model_copy(update={"metrics": ("accuracy",)}), settings)
+
+
+def test_a_printed_number_is_of_a_metric_that_is_measured() -> None:
+    """Else its line would be drawn in no figure, and nobody would be told."""
+    config = load_compare(None, (), "compare_ranking.yaml")
+    settings, _ = expand(config)
+    for data in ("mq2008", None):
+        line = PrintedLine(label="printed", metric="ndcg@8", value=0.45, data=data)
+        with pytest.raises(InputError, match=r"'ndcg@8'.*ndcg_at_8"):
+            check_metrics(config.model_copy(update={"printed": (line,)}), settings)
+    elsewhere = line.model_copy(update={"data": "adult"})
+    check_metrics(config.model_copy(update={"printed": (elsewhere,)}), settings)
 
 
 def test_the_shipped_names_are_taken() -> None:
