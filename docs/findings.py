@@ -20,8 +20,9 @@ HERE = Path(__file__).resolve().parent
 DATA = HERE / "data"
 PLACE = ("data", "loss", "l1", "l2", "adjacency", "epsilon", "noise_multiplier", "label")
 CELL = ("repeat", "fold", "draw")
-KEPT = ("accuracy", "objective", "minimisation_error", "map", "ndcg_at_1", "ndcg_at_8", "coverage_at_20",
-        "coverage_at_30", "coverage_at_40", "gradient_evaluations", "loss_evaluations")  # fmt: skip
+KEPT = ("accuracy", "objective", "minimisation_error", "map", "ndcg_at_1", "ndcg_at_8",
+        "coverage_at_20", "coverage_at_30", "coverage_at_40", "gradient_evaluations",
+        "loss_evaluations")  # fmt: skip
 LESS_IS_MORE = {"objective", "minimisation_error", "gradient_evaluations", "loss_evaluations"}
 CERTAIN = 0.95
 
