@@ -83,14 +83,25 @@ SETTINGS = [
 # interface; slowly, every setting goes through all.
 FIRST = [SETTINGS[0], SETTINGS[9], SETTINGS[16]]
 REST = [setting for setting in SETTINGS if all(setting is not one for one in FIRST)]
-# With so little noise, or so few answers, two fits may agree by chance.
-BY_CHANCE = [SETTINGS[2], SETTINGS[3], SETTINGS[20]]
-CERTAIN = [setting for setting in REST if all(setting is not one for one in BY_CHANCE)]
+
+
+def by_chance(estimator: Any) -> bool:
+    """Whether two fits may give the same answers: labels of few rows, or one column chosen."""
+    return isinstance(estimator, DPClassifier) or estimator.algorithm == "best_feature"
+
+
+CERTAIN = [setting for setting in REST if not by_chance(setting)]
 
 
 @pytest.mark.filterwarnings("ignore")
-@parametrize_with_checks(FIRST, expected_failed_checks=excepted, **STRICT)
+@parametrize_with_checks(FIRST[1:], expected_failed_checks=excepted, **STRICT)
 def test_scikit_learn_check(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+@pytest.mark.filterwarnings("ignore")
+@parametrize_with_checks(FIRST[:1], expected_failed_checks=excepted)
+def test_scikit_learn_check_of_a_classifier(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
@@ -109,7 +120,7 @@ def test_every_scikit_learn_check(estimator: Any, check: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-@parametrize_with_checks(BY_CHANCE, expected_failed_checks=excepted)
+@parametrize_with_checks(list(filter(by_chance, REST)), expected_failed_checks=excepted)
 def test_every_scikit_learn_check_where_fits_may_agree(estimator: Any, check: Any) -> None:
     check(estimator)
 
