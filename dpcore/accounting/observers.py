@@ -8,6 +8,7 @@ batches and drawn rows are private, and stay inside.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
@@ -107,6 +108,7 @@ class Iterates:
         self._fresh = True
         self._kept: list[tuple[int, Array]] = []
         self._last: tuple[int, Array] | None = None
+        self._before: list[int] = []  # releases before each point
 
     def asked(self, call: Call) -> None:
         if not self._fresh or call.name not in GRADIENTS:
@@ -116,6 +118,13 @@ class Iterates:
             self._fresh = False
             self._add(self.points if self.of == "gradients" else self.releases, w)
             self.points += 1
+            self._before.append(self.releases)
+
+    def number_of(self, release: int) -> int:
+        """The number that a point after ``release`` releases has: with ``of="gradients"`` the
+        iteration that the release is a part of, for one may make several.
+        """
+        return bisect_left(self._before, release) if self.of == "gradients" else release
 
     def released(self, mechanism: Mechanism, rows: Array | None, query: Query, value: Any) -> None:
         self.releases += 1

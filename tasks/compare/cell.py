@@ -261,13 +261,14 @@ def curve_of(
     """Points (step, spent_epsilon, public notes, metrics of the iterate), every ``curve_every``
     releases.
 
-    ``step`` counts the releases that the iterate has seen; the last point is the model itself.
+    ``step`` counts the releases that the iterate has seen, or the iterations of a kind that counts
+    these; the last point is the model itself.
     """
     every = config.curve_every or 1
     points: dict[int, dict[str, float]] = {}
     for row in trace(planned, result.events, result.notes):
-        points[int(row["release"])] = dict(row)
-        del points[int(row["release"])]["release"]
+        release, found = int(row["release"]), {k: v for k, v in row.items() if k != "release"}
+        points.setdefault(iterates.number_of(release) if iterates else release, {}).update(found)
     if iterates is not None:
         for step, found in along(setting, config, part, iterates, result.weights):
             points.setdefault(step, {}).update(found)
@@ -301,8 +302,9 @@ def finite(values: Mapping[str, float]) -> dict[str, Any]:
 
 
 def missing_metrics(records: Sequence[CellRecord], wanted: Sequence[str]) -> list[str]:
-    """Names of ``wanted`` that no finished cell has a number for."""
+    """Names of ``wanted`` that no finished cell has a number for, at the end or on the way."""
     seen = {name for record in records for name in record["metrics"]}
+    seen |= {name for record in records for point in record["curve"] for name in point}
     return [
         name
         for name in wanted

@@ -71,6 +71,7 @@ def against_parameters(
             ticks_at_points=True,
             low_at_left=lower_is_better(metric),
             x_labels=names,
+            setting=setting.title,
         )
 
 

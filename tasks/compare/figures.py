@@ -28,6 +28,7 @@ from tasks.compare.grouping import (
 from tasks.compare.statistics import LEAST, LEVEL, Summary, interval, summarise
 from tasks.compare.variants import price_words
 from tasks.drawing.chart import Chart, Line, Panel, looks, save
+from tasks.drawing.sheet import save_sheet, sheets
 from tasks.drawing.words import metric_title
 
 CURVE_EPSILONS = 3  # curves are drawn at the least, the middle and the largest epsilon
@@ -43,7 +44,7 @@ NEIGHBOURS = {
 
 def write_figures(records: Sequence[Record], folder: Path, facts: Mapping[str, Any]) -> list[Path]:
     """Draw all figures that the cells admit; returns the files (PNG, SVG, CSV, Parquet of each),
-    none without numbers.
+    none without numbers. Sheets of several figures come first, as PNG and SVG.
 
     Metrics are those of ``facts["metrics"]``, or all. Every adjacency and delta has a panel of its
     own; algorithms without privacy are lines across.
@@ -56,7 +57,8 @@ def write_figures(records: Sequence[Record], folder: Path, facts: Mapping[str, A
     for index, chart in enumerate(charts):
         if chart.stem in {other.stem for other in charts[:index]}:
             raise ValueError(f"two figures are named {chart.stem!r}")
-    return [path for chart in charts for path in save(chart, styles, folder)]
+    together = [path for sheet in sheets(charts) for path in save_sheet(sheet, styles, folder)]
+    return [*together, *(path for chart in charts for path in save(chart, styles, folder))]
 
 
 def all_charts(records: Sequence[Record], facts: Mapping[str, Any]) -> Iterable[Chart]:
@@ -84,11 +86,15 @@ def all_charts(records: Sequence[Record], facts: Mapping[str, Any]) -> Iterable[
 
 def _drawn(records: Sequence[Record], facts: Mapping[str, Any]) -> list[str]:
     """The metrics that get charts: those that the comparison names, else all; time has a chart of
-    its own.
+    its own. What is only noted along the iterations, as a step size, has one where it is named.
     """
-    wanted = {name for name in facts.get("metrics") or () if name != SECONDS}
+    wanted = [name for name in facts.get("metrics") or () if name != SECONDS]
     found = [name for name in metrics_of(records, facts) if name != SECONDS]
-    return [name for name in found if name in wanted] if wanted else found
+    if not wanted:
+        return found
+    noted = {key for record in records for point in record.get("curve") or () for key in point}
+    along = [name for name in wanted if name in noted and name not in found]
+    return [*(name for name in found if name in wanted), *along]
 
 
 def printed_lines(facts: Mapping[str, Any], data: str, metric: str) -> tuple[Line, ...]:
@@ -122,6 +128,7 @@ def _against_epsilon(
         panels,
         lower_is_better(metric),
         ticks_at_points=True,
+        setting=setting.title,
     )
 
 
@@ -161,6 +168,7 @@ def _against_steps(
         panels,
         lower_is_better(metric),
         logarithmic=min(steps) > 0 and max(steps) / min(steps) > LONG_RUNS,
+        setting=setting.title,
     )
 
 
@@ -328,9 +336,20 @@ def _chart(
     *,
     logarithmic: bool = True,
     ticks_at_points: bool = False,
+    setting: str = "",
 ) -> Chart:
     told = " ".join([description, *(_told(panel, names[0], smaller) for panel in panels)])
-    return Chart(stem, title, told, *names, tuple(panels), logarithmic, ticks_at_points, smaller)
+    return Chart(
+        stem,
+        title,
+        told,
+        *names,
+        tuple(panels),
+        logarithmic,
+        ticks_at_points,
+        smaller,
+        setting=setting,
+    )
 
 
 def _told(panel: Panel, x_name: str, smaller: bool) -> str:

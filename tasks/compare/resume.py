@@ -95,6 +95,7 @@ class Journal:
                 os.close(handle)
 
 
+NOTED = ("step_size",)  # what an algorithm says along its iterations and has a figure
 OF_TRAINING = ("objective", MINIMISATION_ERROR, *COUNTS)
 
 
@@ -103,7 +104,7 @@ def metric_names(setting: Setting, config: CompareConfig) -> set[str]:
     begin so.
     """
     job = setting.job
-    found = {*job.kind.metric_names(job), SECONDS}
+    found = {*job.kind.metric_names(job), SECONDS, *(NOTED if config.curve_every else ())}
     if not job.kind.by_objective:
         return found
     found |= set(OF_TRAINING)
@@ -122,7 +123,7 @@ def check_metrics(config: CompareConfig, settings: Sequence[Setting]) -> None:
     A printed line of data that this comparison leaves out is not asked about.
     """
     known = {id(setting): metric_names(setting, config) for setting in settings}
-    asked = [(name, None) for name in config.metrics or ()]
+    asked: list[tuple[str, str | None]] = [(name, None) for name in config.metrics or ()]
     asked += [(line.metric, line.data) for line in config.printed]
     for name, data in asked:
         here = [setting for setting in settings if data in (None, setting.data)]

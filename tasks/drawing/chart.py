@@ -167,6 +167,7 @@ class Chart:
     about the x axis.
 
     ``x_labels`` name places 0, 1, ... where x is no number; their points are not joined.
+    ``setting`` says on what data and objective, for a sheet of several charts.
     """
 
     stem: str
@@ -179,6 +180,7 @@ class Chart:
     ticks_at_points: bool = False
     low_at_left: bool = False
     x_labels: tuple[str, ...] = ()
+    setting: str = ""
 
     @property
     def points(self) -> list[float]:
@@ -277,16 +279,10 @@ def _lines(figure: Any, chart: Chart, looks: Mapping[str, Look]) -> None:
         max(TALL, 1.05 * label_height(line.label for line in panel.lines)) for panel in chart.panels
     ]
     axes = _stacked(figure, (LEFT, WIDE, RIGHT), heights)
-    limits = _limits(chart)
     for panel, shown, height in zip(axes, chart.panels, heights, strict=True):
-        _x_axis(panel, chart)
-        _plain_axis(panel.yaxis, limits, panel.set_yscale)
-        panel.set_ylim(*limits[:2])
+        ends = draw_panel(panel, chart, shown, looks)
         panel.set(ylabel=chart.y_name)
         _heading(panel, shown)
-        ends = [
-            _curve(panel, line, looks[line.label], not chart.x_labels) for line in shown.private
-        ]
         right = panel.get_xlim()[1]
         for line in shown.references:
             panel.axhline(
@@ -294,6 +290,19 @@ def _lines(figure: Any, chart: Chart, looks: Mapping[str, Look]) -> None:
             )
             ends.append((line.label, right, line.mean[0], REFERENCE))
         label_at_right(panel, ends, height)
+
+
+def draw_panel(
+    panel: Any, chart: Chart, shown: Panel, looks: Mapping[str, Look]
+) -> list[tuple[str, float, float, str]]:
+    """Axes and private lines of one panel of ``chart``; returns what their labels need."""
+    limits = _limits(chart)
+    _x_axis(panel, chart)
+    _plain_axis(panel.yaxis, limits, panel.set_yscale)
+    panel.set_ylim(*limits[:2])
+    for side in ("top", "right"):
+        panel.spines[side].set_visible(False)
+    return [_curve(panel, line, looks[line.label], not chart.x_labels) for line in shown.private]
 
 
 def _curve(panel: Any, line: Line, look: Look, joined: bool) -> tuple[str, float, float, str]:

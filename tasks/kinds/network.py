@@ -115,8 +115,12 @@ class Network(Kind):
         """Sums over the test part, whose public features are computed once."""
         return sums if data.test is None else self.sums(job, data.test)
 
+    def _scored(self, job: Job, part: Any) -> Any:
+        """Sums over ``part``, which may still be rows, as folds of a comparison are."""
+        return self.sums(job, part) if isinstance(part, Data) else part
+
     def quality(self, job: Job, part: Any, weights: Array) -> Metrics:
-        objective = self.sums(job, part) if isinstance(part, Data) else part
+        objective = self._scored(job, part)
         return classified(objective.y, objective.scores(weights))
 
     def metric_names(self, job: Job) -> tuple[str, ...]:
@@ -132,7 +136,8 @@ class Network(Kind):
         }
 
     def by_record(self, job: Job, part: Any, weights: Array) -> tuple[str, Array]:
-        return "accuracy", np.argmax(part.scores(weights), axis=1) == part.y
+        objective = self._scored(job, part)
+        return "accuracy", np.argmax(objective.scores(weights), axis=1) == objective.y
 
     def iterates(self, job: Job, planned: Planned) -> Iterates:
         return Iterates(
@@ -146,11 +151,11 @@ class Network(Kind):
         of Chen (2020).
         """
         stride = max(1, -(-sums.n // CURVE_RECORDS))
-        some = sums.take(slice(0, None, stride))
+        some, tested = sums.take(slice(0, None, stride)), self._scored(job, part)
         rows = []
         for iteration, w in iterates:
             loss = float(some.value_sum(w)[0]) / some.n + job.problem.l2 / 2 * float(w @ w)
-            accuracy = float(np.mean(np.argmax(part.scores(w), axis=1) == part.y))
+            accuracy = float(np.mean(np.argmax(tested.scores(w), axis=1) == tested.y))
             rows.append({"iteration": iteration, "accuracy": accuracy, "objective": loss})
         return rows
 

@@ -16,6 +16,7 @@ from flows.compare import load_rows
 from tasks.compare import charge as compare_charge
 from tasks.compare import resume
 from tasks.compare.batch import Bench, batches_of, run_batch
+from tasks.compare.cell import missing_metrics
 from tasks.compare.config import (
     PROTOCOLS,
     CompareConfig,
@@ -25,6 +26,7 @@ from tasks.compare.config import (
     secret_fold_numbers,
     training_rows,
 )
+from tasks.compare.figures import all_charts
 from tasks.compare.folds import Rows
 from tasks.compare.grid import expand
 from tasks.compare.resume import Journal
@@ -210,6 +212,42 @@ def bench_of(comparison: resume.Comparison, charge: Callable[[], None] | None = 
     return Bench(
         "test", comparison.config, comparison.rows, comparison.plans, comparison.journals, charges
     )
+
+
+def test_the_curve_of_a_network_ends_at_its_metrics(small: Path, home: Home) -> None:
+    """On folds, with the step sizes that a line search notes on the way."""
+    public(small)
+    config = comparison_of(
+        small,
+        model={"kind": "mlp", "hidden": [4]},
+        algorithms=[
+            {"name": "dp_blsgd", "parameters": {"iterations": 4, "sampling_rate": 0.5}},
+            {"name": "dp_sgd", "parameters": {"steps": 3}},
+        ],
+        objective={"loss": "cross_entropy"},
+        privacy={"epsilon": [1.0], "delta": 1e-4},
+        metrics=["accuracy", "objective", "step_size"],
+        curve_every=1,
+    )
+    comparison = resume.make_comparison(config, home)
+    records = [
+        record
+        for batch in batches_of(comparison.to_run, 1)
+        for record in run_batch(batch, bench_of(comparison))
+    ]
+    assert {record["error"] for record in records} == {None}
+    private = [record for record in records if record["private"]]
+    assert private and not missing_metrics(records, config.metrics or ())
+    for record in private:
+        assert [point["step"] for point in record["curve"]] == list(range(len(record["curve"])))
+        assert record["curve"][-1]["accuracy"] == record["metrics"]["accuracy"]
+        assert all(point["objective"] > 0 for point in record["curve"])
+    searched = [record for record in private if record["algorithm"] == "dp_blsgd"]
+    for record in searched:  # a search is a release of its own, in the iteration of its gradient
+        assert [("step_size" in point) for point in record["curve"]] == [False, *[True] * 4]
+    drawn = list(all_charts(records, {"metrics": config.metrics}))
+    steps = next(chart for chart in drawn if chart.y_name == "step size")
+    assert {line.label.split()[0] for line in steps.panels[0].lines} == {"dp_blsgd", "dp_sgd"}
 
 
 def test_finished_cells_are_kept_and_others_depend_on_what_they_are(

@@ -10,6 +10,7 @@ import pytest
 
 from tasks.compare.figures import all_charts, mean_curve, write_figures
 from tasks.drawing.chart import description_of, looks, spread, wrapped
+from tasks.drawing.sheet import sheets
 from tests.tasks.compare.cells import cell, failed, grid
 
 
@@ -137,3 +138,62 @@ def test_bands_of_few_cells_are_as_wide_as_they_must_be() -> None:
     assert {(line.low, line.high) for line in chart.panels[0].private} == {
         ((None, None), (None, None))
     }
+
+
+def test_a_sheet_has_a_row_for_each_metric_and_a_column_for_each_setting() -> None:
+    records = [
+        record | {"data": data, "cell": data + record["cell"]}
+        for data in ("adult", "bank")
+        for record in grid(["a", "b"], [0.1, 1.0])
+    ]
+    [sheet] = sheets(all_charts(records, {"metrics": ["accuracy", "objective"]}))
+    assert (sheet.rows, sheet.columns) == (("accuracy", "objective"), ("adult", "bank"))
+    assert set(sheet.panels) == {(row, column) for row in sheet.rows for column in sheet.columns}
+    for (metric, data), chart in sheet.panels.items():
+        assert chart.y_name == metric and chart.setting.startswith(data)
+    assert "adult" not in sheet.title and "add_remove" in sheet.title
+
+
+def test_cutoffs_of_one_metric_are_columns_and_settings_rows() -> None:
+    """Figure 4.4 of Chen (2020): both l1 from top to bottom, the counts from left to right."""
+    coverage = {f"coverage_at_{k}": 0.5 for k in (20, 40)}
+    records = [
+        record
+        | {"l1": l1, "cell": f"{l1}{record['cell']}", "metrics": record["metrics"] | coverage}
+        for l1 in (1e-4, 1e-3)
+        for record in grid(["a"], [0.1, 1.0])
+    ]
+    [sheet] = sheets(all_charts(records, {"metrics": list(coverage)}))
+    assert (sheet.rows, sheet.columns) == (
+        ("l1 = 0.0001", "l1 = 0.001"),
+        ("coverage at 20", "coverage at 40"),
+    )
+    both = {"metrics": ["accuracy", *coverage]}
+    [other] = sheets(all_charts(records, both))
+    assert other.columns == ("l1 = 0.0001", "l1 = 0.001") and len(other.rows) == 3
+
+
+def test_a_single_panel_or_a_single_epsilon_needs_no_sheet() -> None:
+    one = {"metrics": ["accuracy"]}
+    assert not list(sheets(all_charts(grid(["a"], [0.1, 1.0]), one)))
+    assert not list(sheets(all_charts(grid(["a"], [0.1]), {"metrics": ["accuracy", "objective"]})))
+
+
+def test_many_columns_go_on_further_sheets(tmp_path: Path) -> None:
+    records = [
+        record | {"data": f"set-{k}", "cell": f"{k}{record['cell']}"}
+        for k in range(8)
+        for record in grid(["a"], [0.1, 1.0])
+    ]
+    facts = {"metrics": ["accuracy"]}
+    found = list(sheets(all_charts(records, facts)))
+    assert [len(sheet.columns) for sheet in found] == [6, 2]
+    assert [column for sheet in found for column in sheet.columns] == [f"set-{k}" for k in range(8)]
+    written = write_figures(records, tmp_path, facts)
+    assert [path.name for path in written[:4]] == [
+        "sheet_vs_epsilon.png",
+        "sheet_vs_epsilon.svg",
+        "sheet_vs_epsilon-2.png",
+        "sheet_vs_epsilon-2.svg",
+    ]
+    assert description_of(written[0]) == found[0].description

@@ -1,0 +1,220 @@
+"""All charts of a comparison that share an axis on one sheet, as the sources print them: a row for
+each metric, a column for each setting, one legend.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tasks.drawing.chart import (
+    DPI,
+    INK,
+    LABEL_SIZE,
+    LINE_HEIGHT,
+    REFERENCE,
+    Chart,
+    Look,
+    Panel,
+    draw_panel,
+)
+
+MOST_COLUMNS = 6
+WIDE, TALL = 2.6, 2.1  # inches of a panel
+LEFT, GAP, BELOW = 0.75, 0.6, 0.55
+TITLE_LETTERS, HEADING_LETTERS = 12, 40  # of a line: for each inch of the sheet, above a panel
+REFERENCE_DASHES = ((5, 3), (1, 1.5), (6, 2, 1, 2), (3, 1, 1, 1, 1, 1), (9, 4), (2, 4))
+CUTOFF = re.compile(r"(@| at )\d+$")
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """Panels by (row, column); each is a chart of a single panel. Places may be empty."""
+
+    stem: str
+    title: str
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    panels: Mapping[tuple[str, str], Chart]
+
+    @property
+    def description(self) -> str:
+        """What stands where, in words; the numbers stand in the files of the single charts."""
+        return (
+            f"{self.title}: {', '.join(self.rows)} from top to bottom; "
+            f"{'; '.join(self.columns)} from left to right."
+        )
+
+
+def sheets(charts: Iterable[Chart]) -> Iterator[Sheet]:
+    """A sheet against epsilon, one against iterations and one against varied parameters, where
+    there are at least two charts with lines; more columns than ``MOST_COLUMNS`` go on further
+    sheets.
+
+    Where all metrics are one at several cut-offs these are the columns, and settings the rows.
+    """
+    families: dict[str, list[tuple[Chart, Panel]]] = {}
+    for chart in charts:
+        if chart.setting and len(chart.points) > 1:
+            families.setdefault(_family(chart), []).extend((chart, one) for one in chart.panels)
+    for family, found in families.items():
+        across = _settings_across(found)
+        placed = {_place(*one, found, across): _alone(*one) for one in found}
+        rows, columns = (tuple(dict.fromkeys(key[side] for key in placed)) for side in (0, 1))
+        if len({chart.stem for chart, _ in found}) < 2:
+            continue
+        for number in range(-(-len(columns) // MOST_COLUMNS)):
+            part = columns[number * MOST_COLUMNS : (number + 1) * MOST_COLUMNS]
+            stem = f"sheet_vs_{family}" + (f"-{number + 1}" if number else "")
+            inside = {key: chart for key, chart in placed.items() if key[1] in part}
+            here = tuple(row for row in rows if any(key[0] == row for key in inside))
+            yield Sheet(stem, _title(found, across), here, part, inside)
+
+
+def _family(chart: Chart) -> str:
+    return {"epsilon": "epsilon", "iteration": "iterations"}.get(chart.x_name, "parameters")
+
+
+def _settings_across(found: Sequence[tuple[Chart, Panel]]) -> bool:
+    """Whether settings are the columns: unless the metrics are one metric at several cut-offs."""
+    names = {chart.y_name for chart, _ in found}
+    stems = {CUTOFF.sub("", name) for name in names}
+    return not (len(names) > 1 and len(stems) == 1 and all(map(CUTOFF.search, names)))
+
+
+def _common(found: Sequence[tuple[Chart, Panel]]) -> set[str]:
+    """Parts of settings and panel titles that all panels have: said once, in the title."""
+    return set.intersection(*(set(_parts(*one)) for one in found))
+
+
+def _parts(chart: Chart, panel: Panel) -> tuple[str, ...]:
+    return (*chart.setting.split(", "), *panel.title.split(" (")[0].split(", "))
+
+
+def _title(found: Sequence[tuple[Chart, Panel]], across: bool) -> str:
+    common = _common(found)
+    words = [part for part in dict.fromkeys(_parts(*found[0])) if part in common]
+    names = list(dict.fromkeys(chart.y_name for chart, _ in found))
+    what = ", ".join(names) if across else CUTOFF.sub("", names[0])
+    axes = {chart.x_name for chart, _ in found}
+    axis = axes.pop() if len(axes) == 1 else "parameters"
+    return f"{what} against {axis}" + (f": {', '.join(words)}" if words else "")
+
+
+def _place(
+    chart: Chart, panel: Panel, found: Sequence[tuple[Chart, Panel]], across: bool
+) -> tuple[str, str]:
+    common = _common(found)
+    own = ", ".join(part for part in dict.fromkeys(_parts(chart, panel)) if part not in common)
+    if _family(chart) == "parameters":
+        own = ", ".join(filter(None, (chart.x_name, own)))
+    return (chart.y_name, own) if across else (own or chart.setting, chart.y_name)
+
+
+def _alone(chart: Chart, panel: Panel) -> Chart:
+    return replace(chart, panels=(panel,))
+
+
+def save_sheet(sheet: Sheet, looks: Mapping[str, Look], folder: Path) -> list[Path]:
+    """Draw ``sheet`` as PNG and SVG; its numbers are those of the single charts."""
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(dpi=DPI)
+    FigureCanvasAgg(figure)
+    handles = _draw(figure, sheet, looks)
+    title = "\n".join(_title_lines(sheet))
+    figure.suptitle(
+        title, x=0.012, ha="left", y=1 - 0.1 / figure.get_figheight(), va="top", fontsize=10
+    )
+    figure.legend(
+        handles.values(),
+        handles.keys(),
+        loc="lower left",
+        bbox_to_anchor=(0.0, 0.0),
+        ncols=_legend_columns(sheet, handles),
+        fontsize=LABEL_SIZE,
+        frameon=False,
+        handlelength=3.2,
+    )
+    words = {"Title": sheet.title, "Description": sheet.description}
+    png, svg = folder / f"{sheet.stem}.png", folder / f"{sheet.stem}.svg"
+    figure.savefig(png, metadata=words)
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "dpflows"}):
+        figure.savefig(svg, metadata={**words, "Date": None})
+    return [png, svg]
+
+
+def _width(sheet: Sheet) -> float:
+    return LEFT + len(sheet.columns) * (WIDE + GAP)
+
+
+def _title_lines(sheet: Sheet) -> list[str]:
+    return textwrap.wrap(sheet.title, int(TITLE_LETTERS * _width(sheet)))
+
+
+def _legend_columns(sheet: Sheet, names: Iterable[str]) -> int:
+    return max(1, int(_width(sheet) / (0.75 + 0.07 * max(map(len, names)))))
+
+
+def _heading(sheet: Sheet, row: str, column: str, chart: Chart) -> list[str]:
+    """What stands above a panel: its column in the first row, its row where metrics are columns."""
+    words = [column] if row == sheet.rows[0] else []
+    words += [row] if column == sheet.columns[0] and row != chart.y_name else []
+    return [line for text in words for line in textwrap.wrap(text, HEADING_LETTERS)]
+
+
+def _draw(figure: Any, sheet: Sheet, looks: Mapping[str, Look]) -> dict[str, Any]:
+    """The panels; returns the lines of the legend by name."""
+    names = dict.fromkeys(
+        line.label for chart in sheet.panels.values() for line in chart.panels[0].lines
+    )
+    legend = 0.15 + LINE_HEIGHT * -(-len(names) // _legend_columns(sheet, names)) * 1.25
+    headings = {key: _heading(sheet, *key, chart) for key, chart in sheet.panels.items()}
+    above = 0.2 + LINE_HEIGHT * (
+        1.2 * len(_title_lines(sheet)) + max(len(words) for words in headings.values())
+    )
+    width, height = _width(sheet), above + len(sheet.rows) * (TALL + BELOW) + legend
+    figure.set_size_inches(width, height)
+    handles: dict[str, Any] = {}
+    for (row, column), chart in sheet.panels.items():
+        i, j = sheet.rows.index(row), sheet.columns.index(column)
+        bottom = height - above - (i + 1) * TALL - i * BELOW
+        axes = figure.add_axes(
+            ((LEFT + j * (WIDE + GAP)) / width, bottom / height, WIDE / width, TALL / height)
+        )
+        handles = _panel(axes, chart, looks, handles) | handles
+        axes.set_ylabel(chart.y_name if j == 0 or row != chart.y_name else "", fontsize=9)
+        axes.set_title("\n".join(headings[row, column]), fontsize=8.5, loc="left", color=INK)
+    return handles
+
+
+def _panel(
+    axes: Any, chart: Chart, looks: Mapping[str, Look], before: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Lines, bands and references of one panel without names; returns a line of each name."""
+    from matplotlib.lines import Line2D
+
+    draw_panel(axes, chart, chart.panels[0], looks)
+    axes.xaxis.label.set_fontsize(9)
+    handles: dict[str, Any] = {}
+    for line in chart.panels[0].private:
+        look = looks[line.label]
+        dash: Any = "none" if chart.x_labels else look.dash
+        handles[line.label] = Line2D(
+            [], [], color=look.colour, marker=look.marker, markersize=4.5, linestyle=dash
+        )
+    across = [name for name, line in before.items() if line.get_color() == REFERENCE]
+    for line in chart.panels[0].references:
+        if line.label not in across:
+            across.append(line.label)
+        dash = REFERENCE_DASHES[across.index(line.label) % len(REFERENCE_DASHES)]
+        handles[line.label] = axes.axhline(
+            line.mean[0], color=REFERENCE, linestyle=(0, dash), linewidth=1.1, zorder=1
+        )
+    return handles
