@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 from math import exp, sqrt
 from typing import Any
 
@@ -25,7 +26,7 @@ from dpcore.mechanisms import gaussian_epsilon
 from tasks.ledger import chain, schema
 from tasks.ledger.counting import WORTH, best_counting, counting_of
 from tasks.ledger.reader import LedgerReader
-from tasks.ledger.records import UNIT, Dataset, Record, canonical
+from tasks.ledger.records import OF, UNIT, Dataset, Record, canonical
 from tasks.ledger.verify import Verification, replay
 
 STATES = ("reserved", *schema.CLOSING)
@@ -162,7 +163,8 @@ def _like_last(
     dataset = ledger.dataset(report["dataset"])
     with ledger.store.reading() as connection:
         assert connection is not None
-        events = Events.from_json(chain.events_text(connection, charged[-1]["events"]) or "")
+        texts = [chain.events_text(connection, one["events"]) or "" for one in last_run(charged)]
+    events = reduce(Events.then, map(Events.from_json, texts))
     here, best = counting_of(dataset, events), best_counting(dataset, events)
     better = best.runs > WORTH * here.runs
     return {
@@ -171,6 +173,28 @@ def _like_last(
         "best_admitted": best.admitted if better else here.admitted,
         "better": best.option if better else None,
     }
+
+
+def last_run(charged: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The entries of the newest run, oldest first: the newest entry and, where that is of a number
+    about a model, those back to the model's own training. Entries priced in another way are left
+    out.
+    """
+    newest = charged[-1]
+    weights = newest["hashes"].get(OF)
+    if weights is None:
+        return [newest]
+    trained = [k for k, one in enumerate(charged) if one["hashes"].get("weights") == weights]
+    since = charged[trained[-1] :] if trained else [newest]
+    return [one for one in since if _about(one, weights) and _priced_as(one, newest)]
+
+
+def _about(one: Mapping[str, Any], weights: str) -> bool:
+    return weights in (one["hashes"].get(OF), one["hashes"].get("weights"))
+
+
+def _priced_as(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return all(one[key] == other[key] for key in ("unit", "adjacency"))
 
 
 def entries(ledger: LedgerReader, name: str, block: str | None = None) -> list[dict[str, Any]]:

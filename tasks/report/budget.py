@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from html import escape
 from math import floor
@@ -20,7 +21,7 @@ from dpcore.errors import DPFlowsError
 from tasks.drawing import html
 from tasks.drawing.words import number
 from tasks.ledger.reader import LedgerReader
-from tasks.ledger.summary import detail, entries, entry
+from tasks.ledger.summary import detail, entries, entry, last_run
 from tasks.report.facts import history
 
 LOW = 0.2  # share of a budget below which the page warns
@@ -115,27 +116,28 @@ def alarms(report: Mapping[str, Any], charged: Sequence[Mapping[str, Any]]) -> l
 def fitting(
     ledger: LedgerReader, report: Mapping[str, Any], charged: Sequence[Mapping[str, Any]]
 ) -> dict[str, str]:
-    """How many runs like the newest one its blocks still hold: by the filter that the budget has,
-    and as exact Gaussian composition would count where all releases have a mu (a comparison alone).
+    """How many runs like the newest one, with the numbers that were released about its model, its
+    blocks still hold: by the filter that the budget has, and as exact Gaussian composition would
+    count where all releases have a mu (a comparison alone).
     """
     if not charged:
         return {}
-    newest = charged[-1]
-    own = [row for row in report["blocks"] if row["block"] in newest["blocks"]]
-    left = min((row["left"] for row in own), default=0.0)
-    cost = float(newest["cost"])
-    found = {"by the ledger": _times(left, cost)}
-    try:
-        budget = budget_of(report["epsilon"], report["delta"])
+    newest = last_run(charged)
+    blocks = {block for one in newest for block in one["blocks"]}
+    left = min((row["left"] for row in report["blocks"] if row["block"] in blocks), default=0.0)
+    found = {"by the ledger": _times(left, sum(float(one["cost"]) for one in newest))}
+    with suppress(DPFlowsError):  # a release without a mu: there is nothing to compare with
         costs = {one["entry"]: _mu(ledger, one, report["adjacency"]) for one in charged}
-        spent = max(
-            sum(costs[one["entry"]] for one in charged if block in one["blocks"])
-            for block in newest["blocks"]
-        )
-        found["by exact Gaussian composition"] = _times(budget - spent, costs[newest["entry"]])
-    except DPFlowsError:
-        pass  # a release without a mu: there is nothing to compare with
+        spent = max(_total(costs, charged, block) for block in blocks)
+        budget = budget_of(report["epsilon"], report["delta"])
+        own = sum(costs[one["entry"]] for one in newest)
+        found["by exact Gaussian composition"] = _times(budget - spent, own)
     return found
+
+
+def _total(costs: Mapping[str, float], charged: Sequence[Mapping[str, Any]], block: str) -> float:
+    """What the entries of one block cost together."""
+    return sum(costs[one["entry"]] for one in charged if block in one["blocks"])
 
 
 def _mu(ledger: LedgerReader, one: Mapping[str, Any], adjacency: str) -> float:
@@ -178,8 +180,8 @@ def heat_map(ledger: LedgerReader, name: str) -> str:
         for k, share in enumerate(row)
     )
     described = (
-        f"Share of the budget spent by each of {len(blocks)} blocks, over {len(times)} changes "
-        f"from {times[0]:%Y-%m-%d} to {times[-1]:%Y-%m-%d}: the darker, the more."
+        f"Share of the budget spent by {counted(len(blocks), 'block')}, over "
+        f"{counted(len(times), 'change')} {_days(times)}: the stronger the colour, the more."
     )
     picture = (
         f'<svg class="heat" viewBox="0 0 {wide * len(times)} {high * len(blocks)}" role="img" '
@@ -194,6 +196,15 @@ def heat_map(ledger: LedgerReader, name: str) -> str:
         f'<ol class="now">{now}</ol></div><figcaption>{escape(described)} At the right: spent now.'
         "</figcaption></figure>"
     )
+
+
+def counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _days(times: Sequence[datetime]) -> str:
+    first, last = (f"{when:%Y-%m-%d}" for when in (times[0], times[-1]))
+    return f"on {first}" if first == last else f"from {first} to {last}"
 
 
 def write_budget(path: Path, text: str) -> Path:

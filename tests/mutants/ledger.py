@@ -12,6 +12,7 @@ LEDGER, KEPT, NAMES = (
     "tests/tasks/ledger/test_second_names.py",
 )
 DRAWN = "tests/tasks/ledger/test_first_draw.py"
+COUNTED = "tests/tasks/ledger/test_counting.py"
 
 MUTANTS = [
     Mutant("tasks/ledger/witness.py", "last[0] < head.seq:", "last[0] < 0:", KEPT),
@@ -71,5 +72,17 @@ MUTANTS = [
         "config.ledger.url != schema.ledger:",
         "not schema.ledger:",
         NAMES,
+    ),
+    Mutant(
+        "tasks/ledger/summary.py",
+        "if _about(one, weights) and _priced_as(one, newest)",
+        "if one is newest",
+        COUNTED,
+    ),
+    Mutant(
+        "tasks/report/budget.py",
+        '_times(left, sum(float(one["cost"]) for one in newest))',
+        '_times(left, float(newest[-1]["cost"]))',
+        COUNTED,
     ),
 ]

@@ -17,7 +17,8 @@ from flows.cli import run
 from tasks.ledger import Blocks, Ledger
 from tasks.ledger.counting import best_counting, counting_of
 from tasks.ledger.records import Dataset
-from tasks.ledger.summary import detail
+from tasks.ledger.summary import detail, entries, last_run
+from tasks.report.budget import budget_page
 from tests.flows.small import write_small
 
 QUIET = Events.of([Poisson(0.01).amplify(Gaussian(1.0, 0.92))] * 1000, adjacency="add_remove")
@@ -57,6 +58,26 @@ def test_full_batch_gaussians_are_best_counted_in_mu_squared(sqlite_ledger: Ledg
     assert found["best_admitted"] == best.admitted == 64
     assert found["admitted"] == counting_of(usual, events).admitted == 54
     assert found["left"] == 53
+
+
+def test_a_run_and_the_number_released_about_its_model_are_one(sqlite_ledger: Ledger) -> None:
+    """The newest entry alone, which is the metric's, would promise three times as many."""
+    training = Events.of([Gaussian(1.0, 10.0)], adjacency="add_remove")
+    metric = Events.of([Gaussian(1.0, 20.0)], adjacency="add_remove")
+    dataset = sqlite_ledger.init("visits", 2.0, 1e-5, "add_remove")
+    other = sqlite_ledger.reserve("visits", training)
+    other.commit(hashes={"weights": "0" * 64})
+    sqlite_ledger.reserve("visits", training).commit(hashes={"weights": "a" * 64})
+    sqlite_ledger.reserve("visits", metric, hashes={"of": "a" * 64}).commit()
+    found = detail(sqlite_ledger, "visits")
+    costs = [counting_of(dataset, events).cost for events in (training, metric)]
+    left = min(row["left"] for row in found["blocks"])
+    assert found["like_last"]["left"] == int(left / sum(costs)) < int(left / costs[1]) // 3
+    assert found["like_last"]["admitted"] == int(dataset.budget / sum(costs))
+    names = [one["entry"] for one in last_run(entries(sqlite_ledger, "visits"))]
+    assert names == [one["entry"] for one in found["entries"][1:]]
+    page = budget_page(sqlite_ledger)
+    assert f"<strong>{found['like_last']['left']}</strong> more runs like the newest" in page
 
 
 def test_only_orders_that_can_state_the_promise_are_chosen() -> None:
