@@ -73,10 +73,14 @@ reporter: ContextVar[Reporter] = ContextVar("reporter", default=SILENCE)
 
 
 def step(
-    function: Callable[P, R], name: str, words: Callable[[R], str] | None = None
+    function: Callable[P, R],
+    name: str,
+    words: Callable[[R], str] | None = None,
+    known: Callable[P, str] | None = None,
 ) -> Callable[P, R]:
     """Return ``function`` as a task called ``name``: no retry, no cache, no stored result, no
-    quoted error. ``words`` says the public numbers of its result, which Prefect's log shows.
+    quoted error. ``words`` says the public numbers of its result, which Prefect's log shows;
+    ``known`` those of what it is given, where its result is private.
 
     A retry would draw noise again, which is a second release; a stored result would be a copy of
     private rows.
@@ -94,7 +98,9 @@ def step(
         # as the context, which is pickled too once Dask has been imported (its tblib sees to it).
         if failed is not None:
             raise failed
-        story.line(name if words is None else f"{name}: {words(found)}")
+        said = [words(found)] if words else []
+        said += [known(*args, **kwargs)] if known else []
+        story.line(": ".join([name, *said]))
         return found
 
     made: Any = task(

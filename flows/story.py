@@ -226,10 +226,11 @@ def page(summary: Mapping[str, Any], left: float | None, home: Home, experiment:
         f"[report, internal]({place}/artifacts/report/report.html)",
         f"[statement]({place}/artifacts/privacy/statement.json)",
     ]
-    table = "\n".join(f"| {name} | {_cell(text)} |" for name, text in rows)
+    head, *lines = [f"| {name} | {_cell(text)} |" for name, text in rows]
+    table = "\n".join([head, "| --- | --- |", *lines])
     return (
-        f"# {summary['data']}: {summary['algorithm']}, ε {summary['epsilon_spent']:.4g}\n\n| | "
-        f"|\n| --- | --- |\n{table}\n\n{' · '.join(links)}\n\nLinks answer while `dpflows ui` "
+        f"# {summary['data']}: {summary['algorithm']}, ε {summary['epsilon_spent']:.4g}\n\n"
+        f"{table}\n\n{' · '.join(links)}\n\nLinks answer while `dpflows ui` "
         f"runs. `dpflows show {run[:8]}` and `dpflows ui --report {run}` say more on the machine "
         "of the home folder.\n"
     )

@@ -50,6 +50,20 @@ def plan_words(planned: Planned) -> str:
     return f"{planned.name}, epsilon {epsilon:.6g}, noise multiplier {noise:.6g}"
 
 
+def afford_words(planned: Planned) -> str:
+    return f"epsilon {planned.spent_epsilon:.6g} is admitted"
+
+
+def rows_words(job: Job) -> str:
+    """What is declared of the rows, whatever was read."""
+    return f"public n = {job.problem.n}"
+
+
+def columns_words(job: Job, loaded: Sealed) -> str:
+    """What is declared of the columns; ``loaded`` is not looked at."""
+    return f"{job.problem.dimension} coefficients"
+
+
 def reserve_words(reservation: Reservation) -> str:
     return f"entry {reservation.entry_id} of {reservation.dataset}"
 
@@ -81,9 +95,9 @@ def metric_words(metrics: dict[str, float]) -> str:
 
 # Read from top to bottom they tell what a training does.
 plan_step = step(training.plan_training, "plan noise and price", plan_words)
-afford_step = step(training.fit_to_ledger, "ask the budget", plan_words)
-load_step = step(load_records, "read the records")
-preprocess_step = step(build_objective, "encode the columns")
+afford_step = step(training.fit_to_ledger, "ask the budget", afford_words)
+load_step = step(load_records, "read the records", known=rows_words)
+preprocess_step = step(build_objective, "encode the columns", known=columns_words)
 reserve_step = step(training.reserve_budget, "reserve the price", reserve_words)
 fit_step = step(training.fit_model, "fit with noise", fit_words)
 convert_step = step(record_run.convert, "state the guarantee", price_words)
