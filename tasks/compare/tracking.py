@@ -23,11 +23,12 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, RunTag
 
 from tasks.compare.cell import CellRecord
-from tasks.compare.config import CompareConfig
+from tasks.compare.config import NON_PRIVATE, CompareConfig
 from tasks.compare.grid import Setting
 from tasks.compare.statistics import interval
 from tasks.compare.variants import losses_of, several
 from tasks.drawing import curves
+from tasks.drawing.chart import INK, REFERENCE
 from tasks.record import tracking, view
 
 PARENT = view.PARENT
@@ -158,12 +159,20 @@ def open_child(
     """Create the RUNNING child of a setting with its parameters; returns its id."""
     tags = {PARENT: parent, COMPARISON: parent, "dpflows.data": setting.data}
     tags["dpflows.algorithm"] = setting.config.algorithm.name
-    labels = [entry.shown for entry in config.algorithms]
-    place = labels.index(setting.label) if setting.label in labels else len(labels)
-    tags[view.COLOUR] = view.colour(place)
+    tags[view.COLOUR] = colour_of(setting.label, setting.config.algorithm.name, config)
     run_id = tracking.open_run(client, experiment, child_name(setting, config), tags)
     tracking.log_params(client, run_id, child_params(setting, config))
     return run_id
+
+
+def colour_of(label: str, algorithm: str, config: CompareConfig) -> str:
+    """The colour of a setting's run: one for each algorithm, and others for lines without privacy
+    beside them.
+    """
+    labels = [entry.shown for entry in config.algorithms]
+    if label in labels:
+        return view.colour(labels.index(label))
+    return INK if algorithm == NON_PRIVATE else REFERENCE
 
 
 def close_child(
@@ -318,6 +327,8 @@ def comparison_view(
     charts: list[dict[str, Any]] = []
     if lines:
         charts.append(view.line_chart(f"{names[0]} against epsilon", lines, EPSILON))
+        # The lines are numbers of one run, so of one colour; a point is of its own run.
+        charts.append(view.scatter(f"{names[0]} by epsilon", "epsilon", names[0]))
     charts += [view.line_chart(f"{name} against iterations", [name]) for name in curves]
     charts.append(view.parallel("label, epsilon and quality", ["label", "epsilon"], names))
     charts += [view.bar(name) for name in (*names, "internal.fit_seconds")]

@@ -15,7 +15,7 @@ STYLE = """
   --tile: #f1f5f9; --mark: #9a3412; --link: #0b57a4; --fill: #0072b2; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e8e8e8; --paper: #16181d; --soft: #b8bcc4;
   --line: #3d424d; --tile: #242833; --mark: #f5a524; --link: #8ab8ff; --fill: #5aa9e6; }
-  figure img { filter: invert(.89) hue-rotate(180deg); } }
+  figure img { filter: invert(.91) hue-rotate(180deg); mix-blend-mode: lighten; } }
 body { font: 1rem/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
   margin: 0 auto; max-width: 60rem; padding: 1rem; overflow-wrap: anywhere; }
 h1 { font-size: 1.5rem; line-height: 1.2; } h2 { font-size: 1.2rem; margin-top: 2rem; }

@@ -29,8 +29,9 @@ WIDTH, HEIGHT = 440, 260
 LEFT, RIGHT, TOP, BOTTOM = 58, 14, 34, 40
 LABELS = 150  # left margin of bars and maps, where names of levels stand
 MOST_BARS = 16
-LONGEST = 22  # letters of a level that are shown
-FONT = "font-family='system-ui, sans-serif' font-size='11' fill='#1b1b1b'"
+LONGEST = 20  # letters of a level that are shown
+LETTERS = 12  # high: at 320 CSS pixels, where a panel is shown smaller, still more than 8
+FONT = "font-family='system-ui, sans-serif' font-size='13' fill='#1b1b1b'"
 
 
 def term_svg(term: Term, outputs: Sequence[str] = ("",)) -> str:
@@ -118,7 +119,7 @@ def _curve(term: Term, outputs: Sequence[str]) -> str:
         )
     if len(term.values) > 1:
         for k, name in enumerate(outputs[: len(COLOURS)]):
-            parts.append(_text(WIDTH - RIGHT, TOP + 12 * k + 8, _short(name), "end", COLOURS[k]))
+            parts.append(_text(WIDTH - RIGHT, TOP + 14 * k + 8, _short(name), "end", COLOURS[k]))
     for number in ticks(axis):
         u = float(unit_interval(np.array([number]), *_ends(axis), axis.log)[0])
         parts.append(_tick(x(u), number))
@@ -194,14 +195,14 @@ def _map(values: np.ndarray, rows: Axis, columns: Axis) -> str:
         corner = f"x='{LABELS + j * across:.2f}' y='{TOP + i * down:.2f}'"
         place = f"{corner} width='{across + 0.3:.2f}' height='{down + 0.3:.2f}'"
         parts.append(f"<rect {place} fill='{_shade(float(value) / most)}'/>")
-    for i in _some(len(rows), 16):
+    for i in _some(len(rows), 13):
         parts.append(_text(LABELS - 6, TOP + (i + 0.5) * down + 4, _name(rows, i), "end"))
     for j in _some(len(columns), 6):
         parts.append(
             _text(
                 LABELS + (j + 0.5) * across,
                 HEIGHT - BOTTOM + 15,
-                _short(_name(columns, j), 9),
+                _short(_name(columns, j), 7),
                 "middle",
             )
         )
@@ -247,7 +248,7 @@ def ticks(axis: Axis) -> list[float]:
     places = {low: 0.0, high: 1.0}
     for number in [*inner, *_round_numbers(low, high, axis.log)]:
         u = float(unit_interval(np.array([number]), low, high, axis.log)[0])
-        if low < number < high and all(abs(u - other) > 0.11 for other in places.values()):
+        if low < number < high and all(abs(u - other) > 0.13 for other in places.values()):
             places[number] = u
     return sorted(places)
 
@@ -296,7 +297,7 @@ def _path(points: Sequence[tuple[float, float]]) -> str:
 
 def _text(x: float, y: float, text: str, anchor: str = "start", colour: str = INK) -> str:
     return (
-        f"<text x='{x:.1f}' y='{y:.1f}' font-family='system-ui, sans-serif' font-size='10' "
+        f"<text x='{x:.1f}' y='{y:.1f}' font-family='system-ui, sans-serif' font-size='{LETTERS}' "
         f"fill='{colour}' text-anchor='{anchor}'>{escape(text)}</text>"
     )
 

@@ -182,6 +182,7 @@ def history_figure(share: Share) -> Picture | None:
         xlim=(0, len(totals) + 0.5),
     )
     panel.set_ylim(0, max(108.0, float(totals[-1]) * 1.05))
+    panel.xaxis.get_major_locator().set_params(integer=True)
     panel.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(0.0, 0.9))
     description = (
         f"Budget of {_where(share)} spent after each of {len(totals)} charged entries, from "

@@ -96,6 +96,13 @@ class Page:
         return answer
 
 
+def keep(tab: Page, name: str, whole: bool = False) -> None:
+    """A picture for people, where they asked for it."""
+    if folder := os.environ.get("DPFLOWS_SHOTS"):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        tab.shot(Path(folder) / f"{name}.png", whole)
+
+
 @contextmanager
 def browser(program: str, folder: Path) -> Iterator[Page]:
     """A browser with a profile of its own in ``folder``, ended with the block."""

@@ -12,7 +12,7 @@ from flows.commands.ui import experiment_links, mlflow_server
 from flows.server import free_port
 from tasks.home import Home
 from tasks.report import REPORT
-from tests.browser.chrome import Page
+from tests.browser.chrome import Page, keep
 from tests.tasks.compare.test_engine import comparison_of, public
 from tests.tasks.release.runs import EXPERIMENT, World
 
@@ -103,7 +103,8 @@ def test_mlflow_shows_a_comparison_by_line_with_curves_overlaid(
         link = experiment_links(home, base)["seen"]
         assert "viewStateShareKey=" in link
         tab.open(link, 1600, 1100)
-        tab.wait("/Comparison\\s*\\(4\\)/.test(document.body.innerText)")
+        # Lines and points by epsilon, lines by iteration, parallel axes, bars of quality and time.
+        tab.wait("/Comparison\\s*\\(6\\)/.test(document.body.innerText)")
         tab.wait("document.querySelectorAll('.js-plotly-plot').length >= 2")
         text = str(tab.ask("document.body.innerText"))
         names = [
@@ -122,6 +123,7 @@ def test_mlflow_shows_a_comparison_by_line_with_curves_overlaid(
             "[...document.querySelectorAll('.js-plotly-plot')].map(p => p.data.length)"
         )
         assert max(traces) >= 4  # the lines of four settings in one chart
+        keep(tab, "mlflow-comparison")
         tab.open("about:blank")
         tab.open(link.replace("compareRunsMode=CHART&", ""), 1900, 1100)
         for name in (

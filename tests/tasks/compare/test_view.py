@@ -12,7 +12,7 @@ import pytest
 from mlflow.utils.validation import _validate_metric_name
 
 from tasks.compare import resume
-from tasks.compare.tracking import COMPARISON, comparison_view, lines_of, write_view
+from tasks.compare.tracking import COMPARISON, colour_of, comparison_view, lines_of, write_view
 from tasks.home import Home
 from tasks.record.view import SHARED, TAG_LENGTH, VIEW, view_of
 from tests.tasks.compare.test_engine import comparison_of, public
@@ -103,6 +103,20 @@ def test_the_view_has_filter_columns_and_overlaid_curves(small: Path, home: Home
     assert charts["internal.curve.accuracy against iterations"]["type"] == "LINE"
     [section] = state["compareRunSections"]
     assert {chart["metricSectionId"] for chart in state["compareRunCharts"]} == {section["uuid"]}
+
+
+def test_points_are_of_runs_whose_colours_differ(small: Path, home: Home) -> None:
+    """Lines by epsilon are numbers of one run, which MLflow draws in one colour."""
+    cells, config = cells_of(small, home)
+    client: Any = Client()
+    write_view(client, "7", "abc", cells, config)
+    state = json.loads(client.tags[f"{SHARED}{client.tags[VIEW]}"])
+    [points] = [chart for chart in state["compareRunCharts"] if chart["type"] == "SCATTER"]
+    assert (points["xaxis"]["key"], points["yaxis"]["key"]) == ("epsilon", "internal.accuracy")
+    settings = {setting.label: setting.config.algorithm.name for setting, _ in cells}
+    assert {"non_private", "majority"} <= set(settings.values()) and len(settings) >= 4
+    colours = {colour_of(label, name, config) for label, name in settings.items()}
+    assert len(colours) == len(set(settings.values()))
 
 
 def test_of_lines_too_many_for_a_tag_the_best_are_drawn(small: Path, home: Home) -> None:

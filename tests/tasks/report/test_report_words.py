@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from itertools import pairwise
 from math import exp, log
 
 import numpy as np
@@ -11,6 +13,8 @@ from scipy.stats import norm
 from dpcore.accounting.curves import CONVERSIONS
 from dpcore.accounting.limits import ACCOUNTANTS
 from dpcore.algorithms import registry
+from dpcore.preprocess.terms import Axis, Term
+from tasks.drawing.terms import WIDTH, term_svg
 from tasks.record.statement import Guarantee
 from tasks.record.wording import ACCOUNTANTS as ACCOUNTANT_WORDS
 from tasks.record.wording import CONVERSIONS as CONVERSION_WORDS
@@ -142,3 +146,18 @@ def test_a_small_difference_does_not_fill_its_axis(low: float, high: float) -> N
     ends = widened(low, high)
     assert ends[1] - ends[0] == pytest.approx(0.02) and sum(ends) == pytest.approx(low + high)
     assert widened(0.3, 0.9) == (0.3, 0.9)
+
+
+@pytest.mark.parametrize("levels", [2, 40])
+def test_letters_of_terms_can_be_read_where_a_page_is_320_pixels_wide(levels: int) -> None:
+    """A panel is 440 CSS pixels wide and is shown at 301; letters do not touch those below."""
+    city = Axis("city", labels=tuple(f"a level number {k}" for k in range(levels)))
+    age = Axis("age", numbers=(0.0, 50.0, 99.5))
+    for axis in (city, age):
+        values = np.linspace(-1.0, 1.0, len(axis))[None]
+        picture = term_svg(Term(axis.name, (axis,), values, None, 1.0, np.zeros(1), ()))
+        sizes = [float(one) for one in re.findall(r"font-size='([\d.]+)'", picture)]
+        assert len(sizes) > 2 and min(sizes) * 301 / WIDTH >= 8
+        ends = re.findall(r"<text x='[\d.]+' y='([\d.]+)'[^>]*text-anchor='end'", picture)
+        apart = [below - above for above, below in pairwise(sorted(map(float, ends)))]
+        assert min(gap for gap in apart if gap > 0) >= min(sizes)
