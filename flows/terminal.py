@@ -108,7 +108,7 @@ def summary_table(summary: Mapping[str, Any]) -> Table:
 
 def summary_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Names and texts of the table's rows."""
-    internal, seconds = summary["internal"], summary["seconds"]
+    seconds = summary["seconds"]
     return [
         ("data set", str(summary["data"])),
         ("public n", f"{summary['public_n']} ({summary['n_kind']})"),
@@ -122,7 +122,7 @@ def summary_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("epsilon spent", f"{summary['epsilon_spent']:.6g} at delta {summary['delta']:g}"),
         ("promise, charge", promise_and_charge(summary)),
         *selected_rows(summary),
-        *(ranking_rows(internal, summary) if "conventions" in summary else quality_rows(internal)),
+        *metric_rows(summary),
         (
             "may be released",
             "yes, where audit and policy agree"
@@ -226,20 +226,39 @@ QUALITY = {
 BESIDE = {"majority": "majority", "mean_label": "mean of the label", "non_private": "non-private"}
 
 
-def quality_rows(internal: Mapping[str, float | None]) -> list[tuple[str, str]]:
-    """Accuracy (or errors of a regression) beside the baselines; exact numbers on records, so
-    marked internal.
+def metric_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Rows about the quality of a model, or of a ranking."""
+    if "conventions" in summary:
+        return ranking_rows(summary["internal"], summary)
+    return quality_rows(summary["internal"], summary["released"])
+
+
+def quality_rows(
+    internal: Mapping[str, float | None], released: Mapping[str, float | None] | None = None
+) -> list[tuple[str, str]]:
+    """Accuracy (or errors of a regression) beside the baselines: exact numbers on records, so
+    marked internal unless they are ``released`` as they are; below each what was released of it
+    with noise.
     """
     rows = []
     for name, title in QUALITY.items():
         if (own := internal.get(name)) is None:
             continue
-        found = ((label, internal.get(f"{key}_{name}")) for key, label in BESIDE.items())
-        beside = [f"{label} {digits(value)}" for label, value in found if value is not None]
+        left = (released or {}).get(name)
         rows.append(
-            (f"{title} (internal)", digits(own) + (f" ({', '.join(beside)})" if beside else ""))
+            (f"{title} ({'released' if left == own else 'internal'})", _beside(name, internal))
         )
+        if left not in (None, own):
+            rows.append((f"{title} (released, with noise)", digits(float(left or 0))))
     return rows
+
+
+def _beside(name: str, internal: Mapping[str, float | None]) -> str:
+    """A metric, and in brackets those of the baselines."""
+    found = ((label, internal.get(f"{key}_{name}")) for key, label in BESIDE.items())
+    beside = ", ".join(f"{label} {digits(value)}" for label, value in found if value is not None)
+    own = digits(float(internal[name] or 0))
+    return f"{own} ({beside})" if beside else own
 
 
 def digits(value: float) -> str:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from flows.terminal import print_whole, shown_run
-from tasks.drawing.words import metric_title, number
+from tasks.drawing.words import counted, metric_title, number
 from tasks.home import Home
 from tasks.record import index
 
@@ -85,7 +85,7 @@ def runs_table(runs: Sequence[Mapping[str, Any]], count: int) -> Table:
         if names
         else ""
     )
-    table.caption = f"{said}{count} runs{hidden}; `dpflows show RUN` says more."
+    table.caption = f"{said}{counted(count, 'run')}{hidden}; `dpflows show RUN` says more."
     return table
 
 

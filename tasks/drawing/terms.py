@@ -197,7 +197,7 @@ def _map(values: np.ndarray, rows: Axis, columns: Axis) -> str:
         parts.append(f"<rect {place} fill='{_shade(float(value) / most)}'/>")
     for i in _some(len(rows), 13):
         parts.append(_text(LABELS - 6, TOP + (i + 0.5) * down + 4, _name(rows, i), "end"))
-    for j in _some(len(columns), 6):
+    for j in _some(len(columns), 5):
         parts.append(
             _text(
                 LABELS + (j + 0.5) * across,

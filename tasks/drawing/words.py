@@ -55,3 +55,8 @@ def number(given: float, digits: int = DIGITS) -> str:
         return str(int(value))
     text = f"{value:#.{digits}g}".rstrip(".")
     return f"{value:.0f}" if "e" in text else text
+
+
+def counted(count: int, what: str) -> str:
+    """``1 run``, ``2 runs``."""
+    return f"{count} {what}{'' if count == 1 else 's'}"

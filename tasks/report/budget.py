@@ -19,7 +19,7 @@ from dpcore.accounting.events import Events
 from dpcore.accounting.gaussian_filter import budget_of, cost_of
 from dpcore.errors import DPFlowsError
 from tasks.drawing import html
-from tasks.drawing.words import number
+from tasks.drawing.words import counted, number
 from tasks.ledger.reader import LedgerReader
 from tasks.ledger.summary import detail, entries, entry, last_run
 from tasks.report.facts import history
@@ -196,10 +196,6 @@ def heat_map(ledger: LedgerReader, name: str) -> str:
         f'<ol class="now">{now}</ol></div><figcaption>{escape(described)} At the right: spent now.'
         "</figcaption></figure>"
     )
-
-
-def counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _days(times: Sequence[datetime]) -> str:

@@ -179,6 +179,17 @@ def test_the_table_of_a_regression_says_units_and_baselines() -> None:
     ]
 
 
+def test_the_table_of_a_training_says_what_may_leave() -> None:
+    internal = {"accuracy": 0.8167, "majority_accuracy": 0.5233}
+    beside = "0.8167 (majority 0.5233)"
+    assert quality_rows(internal) == [("accuracy (internal)", beside)]
+    assert quality_rows(internal, {"accuracy": 0.8167}) == [("accuracy (released)", beside)]
+    assert quality_rows(internal, {"accuracy": 0.8032}) == [
+        ("accuracy (internal)", beside),
+        ("accuracy (released, with noise)", "0.8032"),
+    ]
+
+
 def test_the_ceiling_of_rankers_is_measured_by_their_conventions() -> None:
     """A preset of a source has conventions of its own; a ceiling by other ones would be another
     number.
