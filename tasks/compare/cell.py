@@ -5,7 +5,7 @@ record.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
 from typing import Any
@@ -265,16 +265,27 @@ def curve_of(
     these; the last point is the model itself.
     """
     every = config.curve_every or 1
-    points: dict[int, dict[str, float]] = {}
-    for row in trace(planned, result.events, result.notes):
-        release, found = int(row["release"]), {k: v for k, v in row.items() if k != "release"}
-        points.setdefault(iterates.number_of(release) if iterates else release, {}).update(found)
+    points = noted(trace(planned, result.events, result.notes), iterates)
     if iterates is not None:
         for step, found in along(setting, config, part, iterates, result.weights):
             points.setdefault(step, {}).update(found)
     last = max(points, default=0)
     kept = [step for step in sorted(points) if step % every == 0 or step == last]
     return [{"step": step, **finite(points[step])} for step in kept]
+
+
+def noted(
+    rows: Iterable[Mapping[str, float]], iterates: Iterates | None
+) -> dict[int, dict[str, float]]:
+    """What was spent and noted, by the number of the point after it; later rows of one number go
+    over earlier ones.
+    """
+    points: dict[int, dict[str, float]] = {}
+    for row in rows:
+        release = int(row["release"])
+        point = points.setdefault(iterates.number_of(release) if iterates else release, {})
+        point |= {name: value for name, value in row.items() if name != "release"}
+    return points
 
 
 def along(

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +58,9 @@ def write_figures(records: Sequence[Record], folder: Path, facts: Mapping[str, A
     for index, chart in enumerate(charts):
         if chart.stem in {other.stem for other in charts[:index]}:
             raise ValueError(f"two figures are named {chart.stem!r}")
-    together = [path for sheet in sheets(charts) for path in save_sheet(sheet, styles, folder)]
-    return [*together, *(path for chart in charts for path in save(chart, styles, folder))]
+    written = [save_sheet(sheet, styles, folder) for sheet in sheets(charts)]
+    written += [save(chart, styles, folder) for chart in charts]
+    return list(chain.from_iterable(written))
 
 
 def all_charts(records: Sequence[Record], facts: Mapping[str, Any]) -> Iterable[Chart]:
@@ -88,13 +90,17 @@ def _drawn(records: Sequence[Record], facts: Mapping[str, Any]) -> list[str]:
     """The metrics that get charts: those that the comparison names, else all; time has a chart of
     its own. What is only noted along the iterations, as a step size, has one where it is named.
     """
-    wanted = [name for name in facts.get("metrics") or () if name != SECONDS]
     found = [name for name in metrics_of(records, facts) if name != SECONDS]
+    wanted = set(facts.get("metrics") or ()) - {SECONDS}
     if not wanted:
         return found
-    noted = {key for record in records for point in record.get("curve") or () for key in point}
-    along = [name for name in wanted if name in noted and name not in found]
-    return [*(name for name in found if name in wanted), *along]
+    return [name for name in (*found, *_noted(records, wanted.difference(found))) if name in wanted]
+
+
+def _noted(records: Iterable[Record], wanted: Container[str]) -> list[str]:
+    """Names of ``wanted`` that points of curves have, in the order of appearance."""
+    points = (point for record in records for point in record.get("curve") or ())
+    return list(dict.fromkeys(name for point in points for name in point if name in wanted))
 
 
 def printed_lines(facts: Mapping[str, Any], data: str, metric: str) -> tuple[Line, ...]:

@@ -122,15 +122,20 @@ def check_metrics(config: CompareConfig, settings: Sequence[Setting]) -> None:
 
     A printed line of data that this comparison leaves out is not asked about.
     """
-    known = {id(setting): metric_names(setting, config) for setting in settings}
     asked: list[tuple[str, str | None]] = [(name, None) for name in config.metrics or ()]
     asked += [(line.metric, line.data) for line in config.printed]
     for name, data in asked:
-        here = [setting for setting in settings if data in (None, setting.data)]
-        names = set().union(*(known[id(setting)] for setting in here))
-        if here and name not in names:
-            kinds = ", ".join(sorted({setting.job.schema.label.kind for setting in here}))
-            raise unknown_name(f"metric (for labels of kind {kinds})", name, names)
+        check_metric(name, config, [one for one in settings if data in (None, one.data)])
+
+
+def check_metric(name: str, config: CompareConfig, settings: Sequence[Setting]) -> None:
+    """Raise ``InputError`` where there are ``settings`` and none of them can have a metric
+    ``name``.
+    """
+    known = set().union(*(metric_names(setting, config) for setting in settings))
+    if settings and name not in known:
+        kinds = ", ".join(sorted({setting.job.schema.label.kind for setting in settings}))
+        raise unknown_name(f"metric (for labels of kind {kinds})", name, known)
 
 
 def check_folds(config: CompareConfig, settings: Iterable[Setting]) -> None:

@@ -57,22 +57,26 @@ def sheets(charts: Iterable[Chart]) -> Iterator[Sheet]:
 
     Where all metrics are one at several cut-offs these are the columns, and settings the rows.
     """
-    families: dict[str, list[tuple[Chart, Panel]]] = {}
-    for chart in charts:
-        if chart.setting and len(chart.points) > 1:
-            families.setdefault(_family(chart), []).extend((chart, one) for one in chart.panels)
-    for family, found in families.items():
-        across = _settings_across(found)
-        placed = {_place(*one, found, across): _alone(*one) for one in found}
-        rows, columns = (tuple(dict.fromkeys(key[side] for key in placed)) for side in (0, 1))
-        if len({chart.stem for chart, _ in found}) < 2:
-            continue
-        for number in range(-(-len(columns) // MOST_COLUMNS)):
-            part = columns[number * MOST_COLUMNS : (number + 1) * MOST_COLUMNS]
-            stem = f"sheet_vs_{family}" + (f"-{number + 1}" if number else "")
-            inside = {key: chart for key, chart in placed.items() if key[1] in part}
-            here = tuple(row for row in rows if any(key[0] == row for key in inside))
-            yield Sheet(stem, _title(found, across), here, part, inside)
+    shown = [chart for chart in charts if chart.setting and len(chart.points) > 1]
+    for family in dict.fromkeys(map(_family, shown)):
+        found = [
+            (chart, one) for chart in shown if _family(chart) == family for one in chart.panels
+        ]
+        if len({chart.stem for chart, _ in found}) > 1:
+            yield from _split(family, found)
+
+
+def _split(family: str, found: Sequence[tuple[Chart, Panel]]) -> Iterator[Sheet]:
+    """The sheets of one axis, of at most ``MOST_COLUMNS`` columns each."""
+    across = _settings_across(found)
+    placed = {_place(*one, found, across): _alone(*one) for one in found}
+    columns = tuple(dict.fromkeys(column for _, column in placed))
+    for first in range(0, len(columns), MOST_COLUMNS):
+        part = columns[first : first + MOST_COLUMNS]
+        inside = {key: chart for key, chart in placed.items() if key[1] in part}
+        rows = tuple(dict.fromkeys(row for row, _ in inside))
+        stem = f"sheet_vs_{family}" + (f"-{first // MOST_COLUMNS + 1}" if first else "")
+        yield Sheet(stem, _title(found, across), rows, part, inside)
 
 
 def _family(chart: Chart) -> str:
