@@ -9,7 +9,7 @@ from pathlib import Path
 from dpcore.errors import InputError, VerificationFailed
 from tasks.release.bundle import open_bundle
 from tasks.release.keys import trusted_keys
-from tasks.release.verify import CANNOT_SHOW, Verified, verify_files
+from tasks.release.verify import Verified, check_graph, verify_files
 
 
 def verify_bundle(
@@ -21,7 +21,9 @@ def verify_bundle(
     if key is not None and any_signer:
         raise InputError("Expected --key or --any-signer, got both; leave one out.")
     trusted = None if any_signer or key is not None else listed()
-    report = verify_files(open_bundle(bundle), key, expect, trusted)
+    opened = open_bundle(bundle)
+    report = verify_files(opened, key, expect, trusted)
+    check_graph(opened, report)
     sys.stdout.write(json.dumps(report.to_dict()) + "\n" if as_json else words(report))
     if not report.ok:
         raise VerificationFailed(
@@ -52,5 +54,5 @@ def words(report: Verified) -> str:
     lines += [f"  ok      {text}" for text in report.verified]
     lines += [f"  FAILED  {name}: {what}" for name, what in report.problems]
     lines.append("A bundle cannot show:")
-    lines += [f"  -       {text}" for text in CANNOT_SHOW]
+    lines += [f"  -       {text}" for text in report.not_shown]
     return "\n".join(lines) + "\n"

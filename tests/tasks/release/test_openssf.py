@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import importlib.util
 import json
 import os
 import re
@@ -11,16 +12,18 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from dpcore.errors import InputError
 from flows.cli import run
-from tasks.release import openssf
-from tasks.release.bundle import open_bundle, read_bundle
+from tasks.release import onnx_graph, openssf, verify
+from tasks.release.bundle import Bundle, open_bundle, read_bundle
 from tasks.release.keys import OPENSSF_PASSPHRASE, OPENSSF_VARIABLE, load_openssf_key
-from tasks.release.manifest import MANIFEST, OPENSSF, SIGNATURE, Manifest
+from tasks.release.manifest import MANIFEST, ONNX, OPENSSF, SIGNATURE, Manifest
 from tasks.release.verify import verify_files
 from tests.release_fixtures import write_key
 from tests.tasks.release.runs import World
@@ -192,6 +195,78 @@ def test_the_code_of_the_card_runs(sealed: tuple[Path, Path], tmp_path: Path) ->
     found = re.search(r"'score': array\(\[(.*?)\]\)", done.stdout, flags=re.S)
     assert found is not None
     assert [float(one) for one in found[1].split(",")] == pytest.approx(last, rel=1e-7)
+
+
+def resealed(files: Files, folder: Path) -> None:
+    """Both signatures again, by whoever has both keys."""
+    files.pop(OPENSSF)
+    resign(files, folder / "key.pem")
+    key = load_openssf_key(folder / "openssf.pem")
+    assert key is not None
+    manifest = Manifest.model_validate_json(files[MANIFEST])
+    files[OPENSSF] = openssf.seal(files, manifest, key).encode()
+
+
+def regraphed(change: Callable[[Any], None]) -> Callable[[Files], None]:
+    """Change the exported graph."""
+
+    def do(files: Files) -> None:
+        import onnx
+
+        graph = onnx.load_model_from_string(files[ONNX])
+        change(graph)
+        files[ONNX] = graph.SerializeToString(deterministic=True)
+
+    return do
+
+
+def doubled(graph: Any) -> None:
+    """Every number of the graph, those of its weights among them."""
+    for one in graph.graph.initializer:
+        if one.data_type == 11:  # double
+            one.raw_data = (2.0 * np.frombuffer(one.raw_data)).tobytes()
+
+
+def of_another_version(graph: Any) -> None:
+    graph.producer_version = "0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("change", "known", "without", "failed", "said"),
+    [
+        (lambda files: None, False, (), False, "byte for byte"),
+        (lambda files: None, True, ("onnx",), False, "nothing here reads it"),
+        (regraphed(doubled), True, (), True, "answers made-up rows otherwise"),
+        (regraphed(doubled), False, (), False, "run for a known signer alone"),
+        (regraphed(doubled), True, ("onnxruntime",), False, "run for a known signer alone"),
+        (regraphed(of_another_version), True, (), False, "answers 64 made-up rows as the model"),
+        (put(ONNX, b"not a graph"), True, (), True, "cannot be read"),
+    ],
+)  # fmt: skip
+def test_the_graph_of_a_bundle_is_compared_with_its_weights(
+    sealed: tuple[Path, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[Files], None],
+    known: bool,
+    without: tuple[str, ...],
+    failed: bool,
+    said: str,
+) -> None:
+    """The signer of a false graph is seen where there is something to read it with; elsewhere it is
+    said that nobody looked."""
+    files = read_bundle(sealed[0])
+    change(files)
+    resealed(files, sealed[0].parent)
+    bundle, signer = Bundle.of(files), json.loads(files[SIGNATURE])["fingerprint"]
+    report = verify_files(bundle, signer if known else None)
+    assert report.ok
+    found = importlib.util.find_spec
+    for module in (verify, onnx_graph):
+        monkeypatch.setattr(module, "find_spec", lambda name: None if name in without else found(name))  # fmt: skip
+    verify.check_graph(bundle, report)
+    assert report.names == ({"graph_changed"} if failed else set())
+    lines = [*report.verified, *report.not_shown, *(what for _, what in report.problems)]
+    assert [said in line for line in lines].count(True) == 1, lines
 
 
 def test_provenance_names_what_the_model_was_made_of(sealed: tuple[Path, Path]) -> None:
