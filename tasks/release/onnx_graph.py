@@ -34,8 +34,7 @@ from dpcore.preprocess.column_encoders import (
 from dpcore.preprocess.encoder import Encoder
 from dpcore.preprocess.matrix import MatrixEncoder
 from dpcore.preprocess.parts import CrossPart, DateLevelPart, DatePart
-from tasks.record.example import ROWS, scored_example
-from tasks.release.manifest import ONNX
+from tasks.record.example import scored_example
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -465,28 +464,6 @@ def require_same(
                 f"Expected the exported graph to answer {name} as the model does on made-up rows, "
                 "got others; leave --export out, and report the model's columns."
             )
-
-
-def compared_graph(graph: bytes, model: Mapping[str, bytes], known: bool) -> str:
-    """How ``graph`` of a bundle was found to be that of the model's files, in words; empty where it
-    could not be compared.
-
-    Raises ``VerificationFailed`` for one that answers made-up rows otherwise, and ``InputError``
-    for a model that no graph stands for. A graph is run only where its signer is ``known``.
-    """
-    with np.load(BytesIO(model["weights.npz"]), allow_pickle=False) as arrays:
-        made = to_onnx(model, arrays["weights"])
-    if made == graph:
-        return f"{ONNX} is the graph of weights and preprocessing, byte for byte"
-    if not known or any(find_spec(name) is None for name in ("onnxruntime", "pandas", "mlflow")):
-        return ""
-    try:
-        require_same(graph, model, *scored_example(model))
-    except VerificationFailed:
-        raise VerificationFailed(
-            "it answers made-up rows otherwise than weights and preprocessing do"
-        ) from None
-    return f"{ONNX}, made by another version, answers {ROWS} made-up rows as the model does"
 
 
 def check_export(form: str | None) -> None:

@@ -10,7 +10,6 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from importlib.util import find_spec
 from math import isfinite, prod
 from typing import Any
 
@@ -33,7 +32,6 @@ from tasks.release.manifest import (
     MANIFEST,
     MECHANISMS,
     METRICS,
-    ONNX,
     OPENSSF,
     REQUIRED,
     SIGNATURE,
@@ -57,14 +55,6 @@ CANNOT_SHOW = (
 UNNAMED = (
     "no hash of the readable statement is kept in this older bundle: its signature alone vouches "
     "for that text"
-)
-GRAPH_UNREAD = (
-    f"that {ONNX} answers as the weights do: nothing here reads it (extra onnx); its checksum is "
-    "the manifest's"
-)
-GRAPH_NOT_RUN = (
-    f"that {ONNX} answers as the weights do: it is not the graph that this version makes of them, "
-    "and is run for a known signer alone (extra onnx, with pandas and MLflow)"
 )
 HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 MOST_ARRAYS = 100
@@ -196,35 +186,6 @@ def verify_files(
             report.verified.append(words if rule is not _texts or manifest.ledger else UNNAMED)
     report.problems = list(dict.fromkeys(report.problems))
     return report
-
-
-def check_graph(bundle: Bundle, report: Verified) -> None:
-    """Compare the exported graph of a bundle without problems with its weights and preprocessing.
-
-    With ``onnx`` the graph is made again, and equal bytes are the proof. One of another version is
-    run (onnxruntime) on made-up rows, where the signer is known. What was not compared is said in
-    ``not_shown``.
-    """
-    if not report.ok or ONNX not in bundle:
-        return
-    if find_spec("onnx") is None:
-        report.not_shown.append(GRAPH_UNREAD)
-        return
-    from tasks.release.onnx_graph import compared_graph
-
-    model = {
-        name.removeprefix("model/"): bundle[name]
-        for name in bundle
-        if name.startswith("model/") and name != ONNX
-    }
-    try:
-        found = compared_graph(bundle[ONNX], model, report.known_signer)
-    except Exception as error:  # whatever a hostile graph does to its reader
-        ours = isinstance(error, DPFlowsError)
-        what = str(error) if ours else f"it cannot be read ({type(error).__name__})"
-        report.problems.append(("graph_changed", f"{ONNX}: {what.rstrip('.')}"))
-        return
-    (report.verified if found else report.not_shown).append(found or GRAPH_NOT_RUN)
 
 
 def _guarded(rule: Rule, bundle: Bundle, manifest: Manifest) -> Iterator[Problem]:
