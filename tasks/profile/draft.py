@@ -24,10 +24,13 @@ from pydantic import ValidationError
 from dpcore.accounting import Events
 from dpcore.errors import InputError
 from tasks.data import FileReading
-from tasks.profile.labels import label_spec, likely_label, pairs_values
+from tasks.profile.labels import as_identified, label_spec, likely_label, pairs_values
 from tasks.profile.reasons import (
+    code_reason,
     cut_levels,
+    number_marks,
     number_reasons,
+    numbers_of,
     offered_as_block,
     offered_as_user,
 )
@@ -36,6 +39,7 @@ from tasks.readers.cells import MARKS, layout_of
 from tasks.readers.chunk import EmptyTable
 from tasks.readers.parts import Part, partition, parts_at
 from tasks.schema import Schema, known_schemas
+from tasks.schema.sections import TextSpec
 
 DATES = ("%Y-%m-%d", "%Y-%m-%d %H:%M:%S", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y%m%d")
 MOST_LEVELS = 60
@@ -67,7 +71,7 @@ class Draft:
     @property
     def text(self) -> str:
         """YAML that loads, each column with the reasons for it."""
-        notes = "".join(f"# - {note}\n" for note in self.notes)
+        notes = "".join(f"# - {' '.join(note.split())}\n" for note in self.notes)
         body = "".join(self._section(key) for key in self.values)
         return (WARNING if self.events is None else PRIVATE) + notes + body
 
@@ -115,27 +119,37 @@ def draft_schema(place: str | Path, label: str | None = None, name: str | None =
         draft.values["source"]["path"] = str(place)
         return checked(draft)
     frame, found = cells_of(parts, draft.notes)
+    text = _text_spec(frame, layout, found, draft.notes)
     if len(frame.columns) < 2:
         raise InputError(
             f"Expected a table of two columns or more in {path}, got {frame.columns[0]!r} alone: "
             "no separator was found; write the schema by hand, or export the table as CSV."
         )
-    label = label or likely_label(frame, draft.notes)
+    label = label or likely_label(frame, draft.notes, text)
     if label is not None and label not in frame:
         raise InputError(
             f"Expected a label column of {path}, got label={label!r}; it has "
             f"{', '.join(frame.columns)}."
         )
     others = frame.columns[frame.columns != label]
-    columns = {c: _column(frame[c], draft.notes, draft.reasons) for c in others}
+    columns = {c: _column(Seen(frame[c], text), draft.notes, draft.reasons) for c in others}
     _twins(frame, label, columns, draft.notes)
     source = {**found.pop("source", {}), "path": str(place)}
     draft.values |= {"public": {"n": round(0.8 * len(frame))}, "source": source, **found}
     draft.values["columns"] = columns
     if label is not None:
-        _add_label(frame, label, draft)
+        _add_label(frame, label, draft, text)
     draft.values["split"] = {"kind": "hash", "test_share": 0.2}
     return checked(draft)
+
+
+def _text_spec(
+    frame: pd.DataFrame, layout: str, found: dict[str, Any], notes: list[str]
+) -> TextSpec:
+    """How the texts of a table are laid out; the marks of its numbers are told in ``found`` too."""
+    if layout == "text" and (marks := number_marks(frame, notes)):
+        found["text"] = {**found.get("text", {}), **marks}
+    return TextSpec.model_validate(found.get("text", {}))
 
 
 def cells_of(parts: Sequence[Part], notes: list[str]) -> tuple[pd.DataFrame, dict[str, Any]]:
@@ -170,8 +184,8 @@ def cells_of(parts: Sequence[Part], notes: list[str]) -> tuple[pd.DataFrame, dic
     return rows, dict(layout)
 
 
-def _add_label(frame: pd.DataFrame, label: str, draft: Draft) -> None:
-    spec = label_spec(frame[label], _bounds, draft.notes)
+def _add_label(frame: pd.DataFrame, label: str, draft: Draft, text: TextSpec) -> None:
+    spec = label_spec(frame[label], _bounds, draft.notes, text)
     if spec.get("kind") != "regression" and frame[label].isin(MARKS).any():
         spec["undeclared"] = "drop"  # rows without a label, under add_remove
     draft.values["label"] = spec
@@ -227,10 +241,12 @@ def draft_name(place: str | Part, name: str | None) -> str:
 class Seen:
     """The cells of one column, and what they show."""
 
-    def __init__(self, cells: pd.Series) -> None:
+    def __init__(self, cells: pd.Series, text: TextSpec) -> None:
+        self.text = text
         self.name, self.rows = str(cells.name), len(cells)
         self.full = cells[~cells.isin(MARKS)]
-        self.distinct = self.full.unique()
+        self.texts = as_identified(self.full)
+        self.distinct = self.texts.unique()
         self.blanks = len(cells) - len(self.full)
         marks = sorted(set(cells[cells.isin(MARKS)]) - {""})
         self.extra: dict[str, Any] = {"missing": marks} if marks else {}
@@ -238,7 +254,7 @@ class Seen:
 
     @cached_property
     def numbers(self) -> pd.Series:
-        return pd.to_numeric(self.full, errors="coerce")
+        return numbers_of(self.full, self.text)
 
     @cached_property
     def share(self) -> float:
@@ -255,9 +271,8 @@ class Seen:
         return _date_format(self.full)
 
 
-def _column(cells: pd.Series, notes: list[str], reasons: dict[str, list[str]]) -> dict[str, Any]:
+def _column(seen: Seen, notes: list[str], reasons: dict[str, list[str]]) -> dict[str, Any]:
     """The suggested declaration of one column; what stands behind it goes to ``reasons``."""
-    seen = Seen(cells)
     if seen.blanks:
         notes.append(f"{seen.name}: {seen.blanks} cells without a value; decide on a fill")
     drafts = (draft(seen, notes, reasons) for draft in DRAFTS)
@@ -304,6 +319,15 @@ def _number(seen: Seen, notes: list[str], reasons: dict[str, list[str]]) -> dict
     return {"kind": "numeric", "low": low, "high": high, **seen.extra}
 
 
+def _code(seen: Seen, notes: list[str], reasons: dict[str, list[str]]) -> dict[str, Any] | None:
+    few = seen.whole and len(seen.distinct) <= MOST_LEVELS
+    reason = code_reason(seen.name) if few and set(seen.numbers.unique()) != {0, 1} else ""
+    if not reason:
+        return None
+    reasons[seen.name] = [reason]
+    return _levels(seen, notes, reasons)
+
+
 def _date(seen: Seen, notes: list[str], reasons: dict[str, list[str]]) -> dict[str, Any] | None:
     if not seen.date:
         return None
@@ -317,8 +341,10 @@ def _date(seen: Seen, notes: list[str], reasons: dict[str, list[str]]) -> dict[s
 def _levels(seen: Seen, notes: list[str], reasons: dict[str, list[str]]) -> dict[str, Any]:
     many = len(seen.distinct)
     if many <= MOST_LEVELS:
-        return {"kind": "categorical", "levels": sorted(map(str, seen.distinct)), **seen.extra}
-    if cut := cut_levels(seen.name, seen.full, notes):
+        order = dict(zip(seen.texts, seen.numbers if seen.whole else seen.texts, strict=True))
+        levels = sorted(map(str, seen.distinct), key=order.__getitem__)
+        return {"kind": "categorical", "levels": levels, **seen.extra}
+    if cut := cut_levels(seen.name, seen.texts, notes):
         reasons[seen.name] = cut[1]
         return {**cut[0], **seen.extra}
     notes.append(f"{seen.name}: {many} different texts, free text or an identifier")
@@ -326,7 +352,7 @@ def _levels(seen: Seen, notes: list[str], reasons: dict[str, list[str]]) -> dict
 
 
 # What a column may be, in the order in which it is asked; levels at last.
-DRAFTS = (_constant, _identifier, _number, _date, _levels)
+DRAFTS = (_constant, _identifier, _code, _number, _date, _levels)
 
 
 def _date_format(full: pd.Series) -> str:

@@ -12,10 +12,14 @@ from typing import Any
 import pandas as pd
 
 from dpcore.errors import InputError
+from dpcore.identity import canonical
+from tasks.profile.reasons import numbers_of
 from tasks.readers.cells import MARKS
 from tasks.readers.chunk import open_text, require_rows
 from tasks.readers.parts import Part
+from tasks.schema.sections import TextSpec
 
+PLAIN_TEXT = TextSpec()
 # Words that a label is called by, alone or in a longer name.
 LABELS = (
     "label",
@@ -33,12 +37,15 @@ LABELS = (
 # More classes than this are no classes, and more whole numbers than this are amounts.
 MOST_CLASSES = 60
 MOST_CODES = 10
+# A value beside two others stands for a damaged cell where it is in fewer rows, and all such in at
+# most this share.
+STRAY, MOST_STRAY = 10, 0.01
 # Columns that a note names.
 MOST_NAMED = 8
 ASKED = "label: not told by the table"
 
 
-def likely_label(frame: pd.DataFrame, notes: list[str]) -> str | None:
+def likely_label(frame: pd.DataFrame, notes: list[str], text: TextSpec = PLAIN_TEXT) -> str | None:
     """The label where the table tells it, else None and a note that asks for it with what it could
     be.
 
@@ -48,7 +55,7 @@ def likely_label(frame: pd.DataFrame, notes: list[str]) -> str | None:
     """
     votes, shown = {}, {}
     for name in map(str, frame.columns):
-        size, what = values_of(frame[name])
+        size, what = values_of(frame[name], text)
         if what:
             votes[name] = 2 * telling(name) + (size == 2) + (name == str(frame.columns[-1]))
             shown[name] = f"{name} ({size} {what})"
@@ -65,13 +72,13 @@ def likely_label(frame: pd.DataFrame, notes: list[str]) -> str | None:
     return None
 
 
-def values_of(cells: pd.Series) -> tuple[int, str]:
+def values_of(cells: pd.Series, text: TextSpec) -> tuple[int, str]:
     """How many values a column has and what they are; what is empty for one that can be no
     label.
     """
     full = filled(cells)
     size = full.nunique()
-    numbers = size > 1 and bool(pd.to_numeric(full, errors="coerce").notna().all())
+    numbers = size > 1 and bool(numbers_of(full, text).notna().all())
     if size < 2 or not (numbers or size <= MOST_CLASSES):
         return size, ""
     return size, "numbers" if numbers and size > 2 else "values"
@@ -89,12 +96,45 @@ def telling(name: str) -> bool:
     return any(word in LABELS for word in words)
 
 
+def as_identified(cells: pd.Series) -> pd.Series:
+    """The text that each cell counts by: 1 and 1.0 are one level, and so are true and TRUE."""
+    return cells.map({text: canonical(text) for text in cells.unique()})
+
+
 def filled(cells: pd.Series) -> pd.Series:
     """The cells with a value."""
     return cells[~cells.isin(MARKS)]
 
 
-def label_spec(cells: pd.Series, bounds: Any, notes: list[str]) -> dict[str, Any]:
+def stray_values(counts: pd.Series, text: TextSpec) -> list[str]:
+    """Texts that stand in a few rows beside two values that all the others have; none where a third
+    is no rarity, or all are numbers, which may be rare amounts.
+    """
+    few = counts[2:]
+    if numbers_of(pd.Series(counts.index), text).notna().all():
+        return []
+    rare = bool(len(few)) and few.max() < STRAY and few.sum() <= MOST_STRAY * counts.sum()
+    return [str(value) for value in few.index] if rare and counts.iloc[1] >= 10 * STRAY else []
+
+
+def without_strays(
+    name: str, counts: pd.Series, text: TextSpec, notes: list[str]
+) -> tuple[pd.Series, dict[str, Any]]:
+    """How often each value stands, without damaged ones, and what leaves their rows out."""
+    damaged = stray_values(counts, text)
+    if not damaged:
+        return counts, {}
+    notes.append(
+        f"label {name}: {', '.join(map(repr, damaged))} in {counts[damaged].sum()} rows beside two "
+        "values: damaged cells? undeclared: drop leaves such rows out; kind: classes if they are "
+        "classes"
+    )
+    return counts.drop(damaged), {"undeclared": "drop"}
+
+
+def label_spec(
+    cells: pd.Series, bounds: Any, notes: list[str], text: TextSpec = PLAIN_TEXT
+) -> dict[str, Any]:
     """The declaration of a label; ``bounds(cells, numbers)`` suggests those of a regression.
 
     Two values: binary. Texts, or a few whole numbers: classes. Other numbers: regression. Raises
@@ -103,7 +143,9 @@ def label_spec(cells: pd.Series, bounds: Any, notes: list[str]) -> dict[str, Any
     name, full = str(cells.name), filled(cells)
     if blanks := len(cells) - len(full):
         notes.append(f"label {name}: {blanks} rows without a label; leave them out of the file")
-    counts = full.value_counts()
+    texts = as_identified(full)
+    counts = texts.value_counts()
+    counts, left_out = without_strays(name, counts, text, notes)
     if len(counts) < 2:
         raise InputError(
             f"Expected a label of two values or more, got {len(counts)} in column {name!r}; see "
@@ -112,8 +154,8 @@ def label_spec(cells: pd.Series, bounds: Any, notes: list[str]) -> dict[str, Any
     if len(counts) == 2:
         negative, positive = (str(v) for v in counts.index)
         notes.append(f"label {name}: {positive!r}, the rarer value, is taken as positive")
-        return {"column": name, "positive": positive, "negative": negative}
-    numbers = pd.to_numeric(full, errors="coerce")
+        return {"column": name, "positive": positive, "negative": negative, **left_out}
+    numbers = numbers_of(full, text)
     numeric = bool(numbers.notna().all())
     if numeric and not ((numbers % 1 == 0).all() and len(counts) <= MOST_CODES):
         low, high = bounds(full, numbers)
@@ -124,7 +166,8 @@ def label_spec(cells: pd.Series, bounds: Any, notes: list[str]) -> dict[str, Any
             f"texts in column {name!r}, for which nothing can be drafted; name another column with "
             "--label."
         )
-    levels = [str(value) for value in sorted(counts.index, key=float if numeric else None)]
+    order = dict(zip(texts, numbers if numeric else texts, strict=True))
+    levels = [str(value) for value in sorted(counts.index, key=order.__getitem__)]
     notes.append(
         f"label {name}: {len(levels)} classes"
         + ("; write kind: regression with low and high if they are amounts" if numeric else "")

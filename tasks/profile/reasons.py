@@ -1,6 +1,6 @@
 """What a reviewer wants to see beside a drafted column: why these bounds, codes that stand apart,
-skew, rare levels, people and periods. All of it was read from the rows, so it is for whoever
-reviews the draft alone.
+skew, rare levels, people and periods, marks of decimals and thousands. All of it was read from the
+rows, so it is for whoever reviews the draft alone.
 """
 
 from __future__ import annotations
@@ -11,6 +11,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tasks.readers.cell_numbers import cell_number, grouped
+from tasks.readers.cells import MARKS
+from tasks.schema.sections import BLANK_MARKS, TextSpec
+
 # Numbers that stand for no value in many tables.
 BELOW = (-1, -2, -7, -8, -9, -99, -999, -9999)
 ABOVE = (77, 88, 98, 99, 777, 888, 998, 999, 7777, 8888, 9998, 9999, 99999, 999999)
@@ -19,6 +23,30 @@ SKEWED = 20.0  # the largest value over the 95 % quantile
 CUT = 50  # most levels of a column whose rare ones are left to one column
 RARE = 10  # rows below which a level is rare
 OFTEN = 5  # rows a text in the mean, below which texts are free text
+# Words of a name that call whole numbers codes: parts of a year or a day come again and again, so
+# that the last lies beside the first, and types have no order.
+CYCLES = frozenset(
+    ["month", "mnth", "mth", "hour", "hr", "weekday", "dow", "season", "quarter", "minute"]
+)
+TYPES = frozenset(
+    [
+        "code",
+        "type",
+        "class",
+        "category",
+        "cat",
+        "kind",
+        "group",
+        "zone",
+        "region",
+        "country",
+        "sex",
+        "gender",
+        "race",
+        "marital",
+        "marriage",
+    ]
+)
 PEOPLE = frozenset(
     [
         "id",
@@ -34,6 +62,14 @@ PEOPLE = frozenset(
         "employee",
     ]
 )
+
+
+# Marks of decimals and of thousands, in the order in which they are taken where several read all.
+PAIRS: tuple[tuple[str, str | None], ...] = (
+    (".", None), (".", ","), (",", None), (",", "."), (",", " "), (".", " "), (".", "'")
+)  # fmt: skip
+USUAL = {"decimal": ".", "thousands": None}
+NUMBER = re.compile(rf"[-+]?[0-9][0-9.,'{BLANK_MARKS}]*")
 
 
 def number_reasons(name: str, numbers: pd.Series, whole: bool, notes: list[str]) -> list[str]:
@@ -54,6 +90,24 @@ def number_reasons(name: str, numbers: pd.Series, whole: bool, notes: list[str])
         reasons.append(f"{words}; numeric: log or hats, or a lower high")
         notes.append(f"{name}: {words} of {high:g}; numeric: log or hats, or a lower high")
     return reasons
+
+
+def code_reason(name: str) -> str:
+    """Why few whole numbers are levels and no amounts: the name says so; else empty."""
+    said = sorted(words_of(name) & (CYCLES | TYPES))
+    if not said:
+        return ""
+    word = said[0]
+    what = "a part of a cycle" if word in CYCLES else "a code"
+    return (
+        f"whole numbers called {word}: {what}, so levels; kind: numeric with low and high if they "
+        "are amounts"
+    )
+
+
+def words_of(name: str) -> set[str]:
+    """The words of a name, in lower case: dayOfWeek, day_of_week and "day of week" have three."""
+    return set(re.split(r"[^a-z0-9]+", re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", name).lower()))
 
 
 def codes_apart(numbers: pd.Series) -> list[int]:
@@ -92,9 +146,8 @@ def offered_as_user(name: str, full: pd.Series, rows: int, notes: list[str]) -> 
     """What to declare where a column may say whose row a row is: a telling name, and values that
     come again.
     """
-    words = re.split(r"[^a-z0-9]+", re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", name).lower())
     distinct = int(full.nunique())
-    if not any(word in PEOPLE for word in words) or distinct < max(20, rows // 200):
+    if not words_of(name) & PEOPLE or distinct < max(20, rows // 200):
         return []
     offer = (
         f"{distinct} different ids: if it says whose row a row is, declare kind: user and unit: "
@@ -111,3 +164,60 @@ def offered_as_block(name: str, form: str, days: pd.Series) -> list[str]:
         f"{months} months: to train by periods declare kind: block and block: {{column: {name}, "
         f"by: month, format: '{form}'}}"
     ]
+
+
+def numbers_of(cells: pd.Series, text: TextSpec) -> pd.Series:
+    """Cells as the readers take them for numbers with the marks of ``text``, NaN where they are
+    none.
+    """
+    if (text.decimal, text.thousands) == (".", None):
+        return pd.to_numeric(cells, errors="coerce")
+    return cells.map({cell: _number(cell, text) for cell in cells.unique()}).astype(float)
+
+
+def _number(cell: str, text: TextSpec) -> float:
+    try:
+        return cell_number(cell, (), text)
+    except ValueError:
+        return float("nan")
+
+
+def number_marks(frame: pd.DataFrame, notes: list[str]) -> dict[str, str]:
+    """The keys of ``text`` by which most columns are numbers; none where plain numbers do."""
+    marked = _marked(frame)
+    read = [_columns_read(marked, *pair) for pair in PAIRS]
+    decimal, thousands = PAIRS[read.index(max(read))]
+    if (decimal, thousands) == (".", None):
+        _doubt_points(marked, notes)
+        return {}
+    said = (("decimal", decimal), ("thousands", thousands))
+    shown = {key: mark for key, mark in said if mark not in (None, USUAL[key])}
+    declared = " and ".join(f"text.{key}: {mark!r}" for key, mark in shown.items())
+    notes.append(f"numbers are read with {declared}; check that these are the marks")
+    return shown
+
+
+def _marked(frame: pd.DataFrame) -> dict[str, list[str]]:
+    """The different cells of each column that is digits and marks alone, with some mark."""
+    found = {}
+    for name in frame:
+        cells = [cell for cell in frame[name].unique() if cell not in MARKS]
+        if all(map(NUMBER.fullmatch, cells)) and not all(map(str.isdigit, cells)):
+            found[str(name)] = cells
+    return found
+
+
+def _columns_read(marked: dict[str, list[str]], decimal: str, thousands: str | None) -> int:
+    text = TextSpec(decimal=decimal, thousands=thousands)
+    return sum(not np.isnan([_number(c, text) for c in cells]).any() for cells in marked.values())
+
+
+def _doubt_points(marked: dict[str, list[str]], notes: list[str]) -> None:
+    """Note columns whose points could be marks of thousands: 1.234 and 2.500."""
+    for name, cells in marked.items():
+        points = [cell for cell in cells if "." in cell]
+        if len(points) > 1 and all(grouped(cell, ".", ",") for cell in points):
+            notes.append(
+                f"{name}: each point stands before three digits; if it marks thousands, declare "
+                "text.decimal: ',' and text.thousands: '.'"
+            )

@@ -75,8 +75,8 @@ def advice(cells: Sequence[str], text: TextSpec) -> str:
     """The way out for ``cells`` that are no numbers in the declared layout."""
     bare = [cell.strip() for cell in cells]
     other = "," if text.decimal == "." else "."
-    if text.thousands is None and (grouped := _advice_of_groups(bare, other, text.decimal)):
-        return grouped
+    if text.thousands is None and (said := _advice_of_groups(bare, other, text.decimal)):
+        return said
     if all(_is_number(cell.replace(other, ".")) for cell in bare):
         return f"it parses with the other decimal mark: declare text.decimal: {other!r}"
     if text.thousands is not None and any(text.thousands in cell for cell in bare):
@@ -89,14 +89,14 @@ def advice(cells: Sequence[str], text: TextSpec) -> str:
 
 def _advice_of_groups(cells: Sequence[str], other: str, decimal: str) -> str:
     """The way out where all ``cells`` are numbers with marks of thousands; else empty."""
-    if all(_grouped(cell, other, decimal) for cell in cells):
+    if all(grouped(cell, other, decimal) for cell in cells):
         once = all(cell.count(other) == 1 and decimal not in cell for cell in cells)
         decimals = f" (text.decimal: {other!r} only if they are decimals)" if once else ""
         return (
             "its marks stand before groups of three digits: declare text.thousands: "
             f"{other!r}{decimals}"
         )
-    if all(_grouped(cell, " ", decimal) for cell in cells):
+    if all(grouped(cell, " ", decimal) for cell in cells):
         return (
             "blanks stand between its digits: declare text.thousands: ' ', which is every kind of "
             "blank"
@@ -104,7 +104,8 @@ def _advice_of_groups(cells: Sequence[str], other: str, decimal: str) -> str:
     return ""
 
 
-def _grouped(cell: str, thousands: str, decimal: str) -> bool:
+def grouped(cell: str, thousands: str, decimal: str) -> bool:
+    """Whether a text is a number whose marks of thousands stand before groups of digits."""
     found = _groups(thousands, decimal).match(cell)
     return found is not None and _is_number(cell[found.end() :].replace(decimal, ".") or "0")
 

@@ -9,6 +9,7 @@ import csv
 import re
 from collections.abc import Sequence
 from functools import partial
+from io import StringIO
 from typing import Any
 
 import pandas as pd
@@ -53,8 +54,7 @@ def read_cells(
         return typed_cells(TYPED[layout](path), by_row, ids), {}
     lines, encoding = _lines(path, notes, by_row)
     separator = _separator(lines[:50])
-    told = csv.reader(lines, delimiter=separator, skipinitialspace=True)
-    placed = [(row, told.line_num) for row in told if row]
+    placed = _records(lines, separator)
     rows = [row for row, _ in placed]
     read_by = {"separator": separator, "encoding": encoding}
     text: dict[str, Any] = {key: read_by[key] for key in read_by if read_by[key] != USUAL[key]}
@@ -65,10 +65,6 @@ def read_cells(
     frame = _even(path, names, body, notes)
     if by_row:
         frame = _with_points(frame, ids)
-    elif _only_with_comma(frame):
-        text["decimal"] = ","
-        notes.append("some columns are numbers only with a decimal comma")
-        frame = frame.apply(lambda c: c.str.replace(",", ".") if _comma_numbers(c) else c)
     return frame, {"text": text} if text else {}
 
 
@@ -98,7 +94,17 @@ def _lines(path: Part, notes: list[str], by_row: bool) -> tuple[list[str], str]:
     if raw.startswith(b"\xef\xbb\xbf"):
         notes.append("the file starts with a byte order mark, which is read over")
     text = raw.decode(encoding, "replace" if by_row else "strict").removeprefix("\ufeff")
-    return text.splitlines(), encoding
+    return list(StringIO(text, newline="")), encoding
+
+
+def _records(lines: list[str], separator: str) -> list[tuple[list[str], int]]:
+    """The cells of each record that is not blank and the line where it ends, as the readers have
+    them: blanks separate in runs, and at the end of a line separate nothing.
+    """
+    if separator == " ":
+        return [(row, number) for number, line in enumerate(lines, 1) if (row := line.split())]
+    told = csv.reader(lines, delimiter=separator, skipinitialspace=True)
+    return [(row, told.line_num) for row in told if row]
 
 
 def _even(path: Part, names: list[str], body: list[list[str]], notes: list[str]) -> pd.DataFrame:
@@ -130,11 +136,11 @@ def _decodes(raw: bytes, encoding: str) -> bool:
     return True
 
 
-def _separator(lines: Sequence[str]) -> str:
+def _separator(lines: list[str]) -> str:
     """The separator that gives the most fields, the same number on most lines."""
 
     def score(mark: str) -> tuple[int, int]:
-        widths = [len(r) for r in csv.reader(lines, delimiter=mark, skipinitialspace=True) if r]
+        widths = [len(row) for row, _ in _records(lines, mark)]
         common = max(set(widths), key=widths.count, default=1)
         return (widths.count(common) if common > 1 else 0, common)
 
@@ -180,19 +186,6 @@ def _is_number(cell: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _comma_numbers(cells: pd.Series) -> bool:
-    full = cells[~cells.isin(MARKS)]
-    return bool(
-        len(full)
-        and full.str.fullmatch(r"[-+]?\d*,\d+|[-+]?\d+").all()
-        and full.str.contains(",").any()
-    )
-
-
-def _only_with_comma(frame: pd.DataFrame) -> bool:
-    return any(_comma_numbers(frame[c]) for c in frame)
 
 
 HEAD = 4096

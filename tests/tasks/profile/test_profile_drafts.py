@@ -265,3 +265,86 @@ def test_lines_before_a_table_are_read_over(tmp_path: Path, titles: str, header:
     assert schema.text.skip_lines == titles.count("\n") and schema.text.header is header
     found = load(schema, schema.encoder(), str(path))
     assert found.train.n + found.test.n == 60  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("cells", "marks", "low", "high"),
+    [
+        (["1,5", "12,25", "7"], {"decimal": ","}, 1.0, 13.0),
+        (["1.234,5", "12,5", "7"], {"decimal": ",", "thousands": "."}, 0.0, 1300.0),
+        (["1,234.5", "12.5", "7"], {"thousands": ","}, 0.0, 1300.0),
+        (["1,234", "2,500", "7"], {"thousands": ","}, 0.0, 2500.0),
+        (["1\u202f234,5", "12,5", "7"], {"decimal": ",", "thousands": " "}, 0.0, 1300.0),
+        (["1'234.5", "12.5", "7"], {"thousands": "'"}, 0.0, 1300.0),
+        (["1.234", "2.500", "7"], {}, 1.2, 7.0),
+    ],
+)
+def test_marks_of_numbers_are_told_by_what_reads_most_columns(
+    tmp_path: Path, cells: list[str], marks: dict[str, str], low: float, high: float
+) -> None:
+    """A label that is no number keeps its own spelling under every mark."""
+    rows = [
+        f"{cells[k % 3]};{('1,5', 'x')[k // 2 % 2]};{'5,5' if k % 2 else '6.5'}" for k in range(60)
+    ]
+    path = write(tmp_path, "t.csv", "a;town;y", rows)
+    draft = draft_schema(path, "y")
+    schema = Schema.model_validate(draft.values)
+    assert {k: v for k, v in draft.values["text"].items() if k != "separator"} == marks
+    assert (schema.columns["a"].low, schema.columns["a"].high) == (low, high)
+    assert schema.columns["town"].levels == ("1,5", "x")
+    found = load(schema, schema.encoder(), path)
+    assert found.train.n + found.test.n == 60  # type: ignore[union-attr]
+    assert not found.report.train["unknown"] and not found.report.train["clipped"]
+    doubted = any("each point stands before three digits" in note for note in draft.notes)
+    assert doubted is not bool(marks)
+
+
+def test_blanks_in_runs_separate_once_and_none_at_the_end_of_a_line(tmp_path: Path) -> None:
+    rows = [f"{k % 7}   {k % 5}.5 {k % 2} " for k in range(60)]
+    path = write(tmp_path, "t.dat", rows.pop(), rows)
+    schema = Schema.model_validate(draft_schema(path, "c3").values)
+    assert (schema.text.separator, schema.text.names) == (" ", ("c1", "c2", "c3"))
+    assert load(schema, schema.encoder(), path).report.rows_train > 30
+
+
+@pytest.mark.parametrize(
+    ("stray", "kind"), [(["=N(TRUE)"], "binary"), (["x"] * 12, "classes"), (["9"], "binary")]
+)
+def test_damaged_labels_are_no_class(tmp_path: Path, stray: list[str], kind: str) -> None:
+    rows = [f"{k % 9},{('no', 'yes')[k % 3 == 0]}" for k in range(600)]
+    path = write(tmp_path, "t.csv", "a,y", [*rows, *(f"1,{cell}" for cell in stray)])
+    draft = draft_schema(path, "y")
+    schema = Schema.model_validate(draft.values)
+    assert schema.label.kind == kind
+    told = any("damaged cells?" in note and repr(stray[0]) in note for note in draft.notes)
+    assert told is (kind == "binary") is (schema.label.undeclared == "drop")
+    if kind == "binary":
+        found = load(schema, schema.encoder(), path)
+        assert found.train.n + found.test.n == 600  # type: ignore[union-attr]
+
+
+def test_rare_amounts_are_no_damaged_labels(tmp_path: Path) -> None:
+    rows = [f"{k % 9},{min(k // 290, 1) + 2 * (k > 598)}" for k in range(600)]
+    draft = draft_schema(write(tmp_path, "t.csv", "a,y", rows), "y")
+    assert draft.values["label"] == {"column": "y", "kind": "classes", "levels": ["0", "1", "3"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("month", "categorical"),
+        ("weekDay", "numeric"),
+        ("visit_type", "categorical"),
+        ("grade", "numeric"),
+    ],
+)
+def test_whole_numbers_are_levels_where_their_name_says_so(
+    tmp_path: Path, name: str, kind: str
+) -> None:
+    path = table(tmp_path, **{name: [1 + k % 12 for k in range(48)], "y": TWO[:8] * 6})
+    draft = draft_schema(path, "y")
+    spec = draft.values["columns"][name]
+    assert spec["kind"] == kind
+    if kind == "categorical":
+        assert spec["levels"] == [str(k) for k in range(1, 13)]
+        assert "  # whole numbers called " in draft.text
