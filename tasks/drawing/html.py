@@ -53,7 +53,8 @@ table.sortable th[aria-sort=descending] button::after { content: " \\25BC"; }
 table.sortable caption { position: sticky; left: 0; max-width: calc(100vw - 2rem); }
 .broad { max-width: 78rem; } .broad figure img { max-width: 60rem; width: 100%; }
 .broad .grid { font-size: .9rem; } .broad .grid th, .broad .grid td { padding-right: .4rem; }
-@media (max-width: 36rem) { th[scope=row] { width: 8rem; } body { padding: .6rem; } }
+@media (max-width: 36rem) { th[scope=row] { width: 8rem; } body { padding: .6rem; }
+  .broad figure { overflow-x: auto; } .broad figure img { max-width: none; width: 40rem; } }
 """
 
 
