@@ -7,6 +7,8 @@ import json
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +113,27 @@ def test_the_unit_starts_a_command_that_exists_and_lets_a_training_end() -> None
     assert unit["Service"]["UMask"] == "0077"
     documented = unit["Unit"]["Documentation"].removeprefix("file:/opt/dpflows/")
     assert (ROOT / documented).is_file()
+
+
+def test_systemd_itself_takes_the_unit(tmp_path: Path) -> None:
+    """As its own checker reads it, with a program and a page that are there."""
+    checker = shutil.which("systemd-analyze")
+    if checker is None:
+        pytest.skip("no systemd-analyze here")
+    text = (DEPLOY / "dpflows.service").read_text(encoding="utf-8")
+    text = text.replace("/opt/dpflows/venv/bin/dpflows", sys.executable)
+    copy = tmp_path / "dpflows.service"
+
+    def said(unit: str) -> tuple[int, str]:
+        copy.write_text(unit, encoding="utf-8")
+        done = subprocess.run(
+            [checker, "verify", str(copy)], capture_output=True, text=True, timeout=300
+        )
+        return done.returncode, done.stderr
+
+    code, words = said(text)
+    assert code == 0 and "dpflows.service:" not in words, words
+    assert "ProtectSytem" in said(text.replace("ProtectSystem", "ProtectSytem"))[1]
 
 
 def test_commands_of_the_page_on_operation_exist() -> None:
