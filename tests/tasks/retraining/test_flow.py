@@ -13,6 +13,9 @@ import numpy as np
 import pytest
 
 from dpcore.errors import BudgetExceeded, DPFlowsError, InputError
+from dpcore.objective.shards import ShardedObjective
+from tasks import training
+from tasks.config import TrainConfig
 from tasks.home import Home
 from tasks.ledger import Ledger
 from tasks.ledger.records import UNIT
@@ -125,6 +128,46 @@ def test_a_schedule_goes_on_while_new_blocks_come(
         tags.tags["dpflows.period"] == "2026-W06"
         and "released.public_balanced_accuracy" in tags.metrics
     )
+
+
+def test_a_window_in_shards_has_the_sums_of_one_in_memory(clinic: Ledger, tmp_path: Path) -> None:
+    """The rows of other blocks have no place in a shard."""
+    values = config_of(tmp_path).training.model_dump(mode="json")
+    values["data"]["blocks"] = ["2026-W03", "2026-W05"]
+    found = []
+    for kind in ("memory", "shards"):
+        job = training.prepare(TrainConfig.model_validate(values | {"engine": {"kind": kind}}))
+        sums = training.read_run(job, training.plan_training(job)).sums.open()
+        assert sums.n == 120 and isinstance(sums, ShardedObjective) is (kind == "shards")
+        sums.check(job.problem)
+        w = np.linspace(-1.0, 1.0, sums.dimension)
+        found.append(sums.gradient_sum(w, 0.3))
+    assert np.abs(found[0] - found[1]).max() < 1e-4  # fractions are kept in single precision
+
+
+@pytest.mark.slow
+def test_periods_in_shards_are_trained_charged_and_followed(
+    server: str, home: Home, clinic: Ledger, tmp_path: Path
+) -> None:
+    """With a champion on public rows, which lie in memory; nothing is left."""
+    from flows.retrain import retrain
+
+    champion = {
+        "data": str(tmp_path / "public.yaml"),
+        "path": str(tmp_path / "public.csv"),
+        "model": tmp_path.name,
+    }
+    values = config_of(tmp_path).training.model_dump(mode="json")
+    config = config_of(
+        tmp_path, champion=champion, training=values | {"engine": {"kind": "shards"}}
+    )
+    answers: list[dict[str, Any]] = [retrain(config, monday(week)) for week in range(2)]
+    assert [answer["outcome"] for answer in answers] == ["trained"] * 2
+    runs = [answer["training"]["run_id"] for answer in answers]
+    assert [answer["warm_start"] for answer in answers] == [None, runs[0]]
+    assert all(answer["champion"]["challenger"] is not None for answer in answers)
+    assert [entry["state"] for entry in entries(clinic, "clinic")] == ["committed"] * 2
+    assert list((home.root / "rows").iterdir()) == []
 
 
 @pytest.mark.slow
