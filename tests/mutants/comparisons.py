@@ -8,6 +8,7 @@ from tests.mutants.mutant import Mutant
 
 CLOSURE, TEST_CLOSURE = "tasks/record/sources.py", "tests/tasks/record/test_closure.py"
 LINES, TEST_LINES = "tasks/compare/baselines.py", "tests/tasks/compare/test_lines.py"
+TEST_PRINTED = "tests/dpcore/algorithms/test_printed_values.py"
 TEST_COMMAND = "tests/tasks/compare/test_command.py"
 
 MUTANTS = [
@@ -90,5 +91,35 @@ MUTANTS = [
         'if conventions.gain == "exponential"\n        else placed.y.astype(np.float64)',
         "",
         "tests/dpcore/ranking/test_conventions.py",
+    ),
+    Mutant("dpcore/algorithms/dp_agd.py", "rounds=(60,", "rounds=(50,", TEST_PRINTED),
+    Mutant("dpcore/algorithms/dp_blsgd.py", "growth=(0.3,", "growth=(0.03,", TEST_PRINTED),
+    Mutant(
+        "dpcore/algorithms/dp_blsgd.py", "reset_factor=(1.2,", "reset_factor=(1.1,", TEST_PRINTED
+    ),
+    Mutant("dpcore/algorithms/rsgd_ar.py", "batch_size=(4000,", "batch_size=(400,", TEST_PRINTED),
+    Mutant(
+        "dpcore/algorithms/ssadmm.py",
+        "penalty_parameter=(0.25,",
+        "penalty_parameter=(0.5,",
+        TEST_PRINTED,
+    ),
+    Mutant(
+        "tasks/compare/resume.py",
+        "for line in config.printed]",
+        "for line in ()]",
+        "tests/tasks/compare/test_feasible.py",
+    ),
+    Mutant(
+        "dpcore/accounting/observers.py",
+        "bisect_left(self._before, release)",
+        "len(self._before)",
+        "tests/tasks/compare/test_engine.py",
+    ),
+    Mutant(
+        "tasks/drawing/sheet.py",
+        "len(names) > 1 and len(stems) == 1",
+        "len(names) > 1",
+        "tests/tasks/compare/test_figures.py",
     ),
 ]
