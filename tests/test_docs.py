@@ -4,6 +4,7 @@ and their links lead somewhere.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import os
 import re
@@ -115,17 +116,46 @@ def test_a_verdict_follows_from_the_interval_of_paired_differences() -> None:
     assert made.together(said[:1] * 2) == "reproduced"
 
 
-def test_every_algorithm_and_every_key_is_in_the_reference() -> None:
+def keys_in(schema: dict[str, Any], whole: dict[str, Any], prefix: str = "") -> set[str]:
+    """Every key that a JSON schema takes by its full name, entries of lists and maps as ``[]``."""
+    found: set[str] = set()
+    parts = [schema, *schema.get("anyOf", []), *schema.get("allOf", []), *schema.get("oneOf", [])]
+    for part in parts:
+        if "$ref" in part:
+            found |= keys_in(whole["$defs"][part["$ref"].rsplit("/", 1)[1]], whole, prefix)
+        elif part is not schema:
+            found |= keys_in(part, whole, prefix)
+        for many in (part.get("items"), part.get("additionalProperties")):
+            if isinstance(many, dict):
+                found |= keys_in(many, whole, f"{prefix.removesuffix('.')}[].")
+        for name, inner in part.get("properties", {}).items():
+            found |= {prefix + name} | keys_in(inner, whole, f"{prefix}{name}.")
+    return found
+
+
+def test_every_algorithm_preset_and_key_is_in_the_reference() -> None:
+    """Keys as the JSON schemas that check configurations list them, to the innermost; algorithms
+    with their parameters, and the values of presets, as the registry has them."""
     from dpcore.algorithms import registry
     from flows.commands.about import _models
 
     algorithms = (DOCS / "reference" / "algorithms.md").read_text(encoding="utf-8")
     found = set(re.findall(r"^## (\w+)", algorithms, flags=re.M))
     assert found == set(registry)
+    presets = (DOCS / "reference" / "presets.md").read_text(encoding="utf-8")
+    for name, one in registry.items():
+        [part] = re.findall(rf"^## {name}\b.*?(?=^## |\Z)", algorithms, flags=re.M | re.S)
+        assert all(f"| `{field.name}` |" in part for field in dataclasses.fields(one)), name
+        for preset, values in one.presets.items():
+            [part] = re.findall(rf"^## {name}\n.*?(?=^## |\Z)", presets, flags=re.M | re.S)
+            assert all(f"| `{preset}` | `{key}` |" in part for key in values), (name, preset)
     configuration = (DOCS / "reference" / "configuration.md").read_text(encoding="utf-8")
-    for make in _models().values():
-        for name in make().model_fields:
-            assert f"| `{name}` |" in configuration, name
+    for kind, make in _models().items():
+        [part] = re.findall(rf"^## {kind}\n.*?(?=^## |\Z)", configuration, flags=re.M | re.S)
+        schema = make().model_json_schema()
+        keys = keys_in(schema, schema)
+        assert len(keys) >= 5
+        assert {key for key in keys if f"| `{key}` |" not in part} == set(), kind
 
 
 def anchors(text: str) -> set[str]:

@@ -40,7 +40,8 @@ def profile_file(
     """
     if output is not None and output.exists():
         raise InputError(
-            f"Expected a new file for --output, got {output}, which exists; choose another name."
+            f"Expected a new file for --output, got {output}, which exists; choose another name, "
+            "or remove it first where it is a draft that nobody has reviewed."
         )
     parts = table_parts(place)
     spent = None
