@@ -73,6 +73,8 @@ class Trainer(Protocol):
 
     def advice(self, problem: Problem) -> str: ...
 
+    def check(self, problem: Problem) -> None: ...
+
 
 BOTH = frozenset({Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE})
 
@@ -201,6 +203,10 @@ class Algorithm(ABC):
         nothing.
         """
         return ""
+
+    def check(self, problem: Problem) -> None:
+        """Raise ``AssumptionNotMet`` where a setting needs more than ``requires``."""
+        return
 
 
 def registry_name(name: str) -> str:
@@ -375,3 +381,4 @@ def check_assumptions(algorithm: Trainer, problem: Problem) -> None:
             f"{algorithm.name!r}, which asks for {', '.join(lacking)}; use dp_sgd or dp_adam, "
             "which ask for clipped gradients alone."
         )
+    algorithm.check(problem)

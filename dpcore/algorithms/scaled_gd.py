@@ -173,19 +173,24 @@ class ScaledGD(Algorithm):
         gradient = NoisyGradient.of(
             problem, self.clip(problem), self.noise_multiplier, self.sampling_rate
         )
-        if self.goal != "accuracy" and problem.loss.argument != "margin":
-            raise AssumptionNotMet(
-                f"Expected a loss of margins for goal={self.goal!r}, got "
-                f"loss={problem.loss.name!r}; leave the goal out, or use 'logistic'."
-            )
-        if self.calibrated == 0.0:
+        self.check(problem)
+        if not self.calibrates:
             return marginals, gradient, []
-        platt.require_log_odds(problem)
         return (
             marginals,
             gradient,
             [self._priced(platt.sensitivity(problem.adjacency), self.calibrated)],
         )
+
+    def check(self, problem: Problem) -> None:
+        """Raise ``AssumptionNotMet`` for a goal, or a calibration, of a loss without margins."""
+        if self.goal != "accuracy" and problem.loss.argument != "margin":
+            raise AssumptionNotMet(
+                f"Expected a loss of margins for goal={self.goal!r}, got "
+                f"loss={problem.loss.name!r}; leave the goal out, or use 'logistic'."
+            )
+        if self.calibrates:
+            platt.require_log_odds(problem)
 
     def _priced(self, sensitivity: float, share: float) -> Gaussian:
         """A release that takes ``share`` of mu^2, where the gradients take what the shares

@@ -22,6 +22,12 @@ MUTANTS = [
         "tests/tasks/peers/test_peers.py",
     ),
     Mutant(
+        "dpcore/algorithms/base.py",
+        "    algorithm.check(problem)\n",
+        "    pass\n",
+        "tests/tasks/peers/test_peers.py",
+    ),
+    Mutant(
         "dpcore/metrics.py",
         "-np.sign(np.asarray(y)) * score",
         "np.sign(np.asarray(y)) * score",

@@ -315,6 +315,19 @@ def test_the_shipped_bench_has_a_grid_and_names_its_libraries() -> None:
         assert PEERS[entry.name].parameters(entry.parameters)
 
 
+def test_the_shipped_bench_has_a_line_of_ours_for_each_goal() -> None:
+    """Of a regression, which has no ranking, that of ROC AUC is left out with the reason."""
+    file = str(Path(__file__).parents[3] / "conf" / "bench.yaml")
+    settings, _ = expand(load_compare(file))
+    goals = {(s.label, s.parameters().get("goal")) for s in settings if s.label.startswith("auto")}
+    assert goals == {("auto", None), ("auto, goal auc", "auc")}
+    regression = ["data=[bike]", "objective.loss=[huber_regression]"]
+    settings, left_out = expand(load_compare(file, regression))
+    assert "auto" in {setting.label for setting in settings}
+    reasons = {item.reason for item in left_out if item.label == "auto, goal auc"}
+    assert len(reasons) == 1 and "goal='auc'" in reasons.pop()
+
+
 def real_library(name: str, losses: Loss, rows: Any, settings: dict[str, Any]) -> Any:
     """What trains on ``rows`` by a seed, at epsilon 8: scores of the same rows. Skips where the
     interpreter of DPFLOWS_PEERS (by default this one) lacks the library.
