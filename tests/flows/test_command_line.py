@@ -263,19 +263,24 @@ def test_a_list_that_was_lost_is_made_again(
 
 
 @pytest.mark.slow
-def test_runs_are_listed_in_a_second_and_a_half(own_home: Home) -> None:
+def test_runs_are_listed_in_less_than_six_imports_of_numpy(own_home: Home) -> None:
+    """Three of them as measured, 0.2 s on a quiet machine, where six are half a second; MLflow's
+    import alone takes eighteen. Taken in turn, so that a busy machine slows both.
+    """
     index.note_run(own_home, summary("a" * 32))
-    times = []
-    for _ in range(3):
-        started = perf_counter()
-        subprocess.run(
-            [sys.executable, "-m", "flows.cli", "runs"],
-            env={**os.environ, "DPFLOWS_HOME": str(own_home.root), "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            check=True,
-        )
-        times.append(perf_counter() - started)
-    assert min(times) < 1.5, times
+    calls = {"numpy": ["-c", "import numpy"], "runs": ["-m", "flows.cli", "runs"]}
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(5):
+        for name, words in calls.items():
+            started = perf_counter()
+            subprocess.run(
+                [sys.executable, *words],
+                env={**os.environ, "DPFLOWS_HOME": str(own_home.root), "PYTHONPATH": str(ROOT)},
+                capture_output=True,
+                check=True,
+            )
+            times[name].append(perf_counter() - started)
+    assert min(times["runs"]) < 6 * min(times["numpy"]), times
 
 
 def test_tables_of_runs_fit_80_letters_at_a_terminal(own_home: Home) -> None:
