@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 from math import ceil, floor, log10
 from pathlib import Path, PurePath
@@ -41,7 +42,13 @@ from tasks.readers.parts import Part, partition, parts_at
 from tasks.schema import Schema, known_schemas
 from tasks.schema.sections import TextSpec
 
-DATES = ("%Y-%m-%d", "%Y-%m-%d %H:%M:%S", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y%m%d")
+DAYS = ("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d-%m-%Y", "%d-%b-%Y")
+TIMES = [f"%H:%M{rest}{zone}" for rest in ("", ":%S", ":%S.%f") for zone in ("", "%z")]
+DATES = (
+    *DAYS,
+    "%Y%m%d",
+    *(f"{day}{mark}{time}" for day in DAYS for time in TIMES for mark in " T"),
+)
 MOST_LEVELS = 60
 MOST_GRADE = 10  # the largest grade of a document
 UNFINISHED = "NO SCHEMA YET: "
@@ -331,10 +338,13 @@ def _code(seen: Seen, notes: list[str], reasons: dict[str, list[str]]) -> dict[s
 def _date(seen: Seen, notes: list[str], reasons: dict[str, list[str]]) -> dict[str, Any] | None:
     if not seen.date:
         return None
-    days = pd.to_datetime(seen.full, format=seen.date)
+    days = _moments(seen.full, seen.date)
+    first, last = days.min(), days.max()
+    end = f"{last.year}-12-31"
+    high = end if last <= pd.Timestamp(end) else f"{last.year + 1}-01-01"
     notes.append(f"{seen.name}: dates as {seen.date}")
     reasons[seen.name] = offered_as_block(seen.name, seen.date, days)
-    bounds = {"low": f"{days.min().year}-01-01", "high": f"{days.max().year}-12-31"}
+    bounds = {"low": f"{first.year}-01-01", "high": high}
     return {"kind": "date", "format": seen.date, **bounds, "parts": ["elapsed"], **seen.extra}
 
 
@@ -356,14 +366,28 @@ DRAFTS = (_constant, _identifier, _code, _number, _date, _levels)
 
 
 def _date_format(full: pd.Series) -> str:
+    """The format that all cells have; empty where there is none."""
     sample = full.iloc[:200]
-    for form in DATES:
-        if pd.to_datetime(sample, format=form, errors="coerce").notna().all():
-            if form == "%Y%m%d" and not sample.str.fullmatch(r"(19|20)\d{6}").all():
-                continue
-            if pd.to_datetime(full, format=form, errors="coerce").notna().all():
-                return form
+    for form in (form for form in DATES if _is_date(sample.iloc[0], form)):
+        if form == "%Y%m%d" and not sample.str.fullmatch(r"(19|20)\d{6}").all():
+            continue
+        if all(_is_date(cell, form) for cell in sample) and _moments(full, form).notna().all():
+            return form
     return ""
+
+
+def _is_date(cell: str, form: str) -> bool:
+    try:
+        datetime.strptime(cell, form)
+    except ValueError:
+        return False
+    return True
+
+
+def _moments(full: pd.Series, form: str) -> pd.Series:
+    """The moments of cells, those with a zone in UTC, as the readers take them."""
+    found = pd.to_datetime(full, format=form, errors="coerce", utc=True)
+    return found.dt.tz_localize(None)
 
 
 def _bounds(cells: pd.Series, numbers: pd.Series) -> tuple[float, float]:

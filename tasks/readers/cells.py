@@ -13,6 +13,7 @@ from io import StringIO
 from typing import Any
 
 import pandas as pd
+from pandas.api.types import is_datetime64_any_dtype
 
 from dpcore.errors import InputError
 from dpcore.identity import canonical
@@ -79,7 +80,15 @@ def typed_cells(frame: pd.DataFrame, by_row: bool, ids: str | None) -> pd.DataFr
     if by_row:  # a gap elsewhere makes 1 into 1.0; both are the id 1
         text_of = {name: partial(canonical, unit=name == ids) for name in frame}
         return frame.apply(lambda column: column.astype(object).map(text_of[column.name]))
+    frame = frame.apply(lambda c: _moment_texts(c) if is_datetime64_any_dtype(c.dtype) else c)
     return frame.astype(object).where(frame.notna(), "").astype(str)
+
+
+def _moment_texts(cells: pd.Series) -> pd.Series:
+    """Time stamps by one format, which has fractions of a second and a zone where they have."""
+    fraction = ".%f" if (cells.dt.microsecond > 0).any() else ""
+    zone = "" if cells.dt.tz is None else "%z"
+    return cells.dt.strftime(f"%Y-%m-%d %H:%M:%S{fraction}{zone}")
 
 
 def _lines(path: Part, notes: list[str], by_row: bool) -> tuple[list[str], str]:

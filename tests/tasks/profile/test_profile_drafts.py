@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+import yaml
 
 from dpcore.errors import InputError
 from flows.cli import run
@@ -348,3 +350,34 @@ def test_whole_numbers_are_levels_where_their_name_says_so(
     if kind == "categorical":
         assert spec["levels"] == [str(k) for k in range(1, 13)]
         assert "  # whole numbers called " in draft.text
+
+
+FORMS = [
+    "%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d-%b-%Y", "%Y-%m-%dT%H:%M:%S",
+    "%Y-%m-%d %H:%M:%S.%f", "%d.%m.%Y %H:%M", "%Y-%m-%dT%H:%M:%S%z",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", [*FORMS, "stamps", "fractions", "zoned"])
+def test_dates_of_every_form_are_drafted_and_read(tmp_path: Path, form: str) -> None:
+    """As a part of the design, and as the block column that the draft offers."""
+    days = pd.date_range("2024-01-31 21:05:01", periods=80, freq="101h", tz="Europe/Berlin")
+    if form in FORMS:
+        path = table(tmp_path, day=list(days.strftime(form)), y=TWO + TWO)
+    else:
+        naive = days.tz_localize(None) + pd.to_timedelta((form == "fractions") / 4, unit="s")
+        frame = pd.DataFrame({"day": days if form == "zoned" else naive, "y": TWO + TWO})
+        frame.to_parquet(path := tmp_path / "t.parquet")
+    draft = draft_schema(path, "y")
+    schema = Schema.model_validate(draft.values)
+    assert schema.columns["day"].kind == "date" and schema.columns["day"].high == "2024-12-31"
+    found = load(schema, schema.encoder(), path)
+    assert found.train.n + found.test.n == 80  # type: ignore[union-attr]
+    assert not found.report.train["clipped"] and not found.report.train["filled"]
+    [reason] = draft.reasons["day"]
+    offer = yaml.safe_load(f"block: {reason.partition('and block: ')[2]}")
+    day = {"columns": {"day": {"kind": "block"}}, "public": {"rows_per_block": 9}}
+    blocks = Schema.model_validate({**draft.values, **day, **offer, "split": {"kind": "none"}})
+    months = {moment.strftime("%Y-%m") for moment in days.tz_convert("UTC")}
+    assert len(months) == int(reason.split()[0]) and blocks.block is not None
+    assert load(blocks, blocks.encoder(), path, blocks=sorted(months)).report.rows_train == 80
