@@ -21,6 +21,10 @@ SEALED = "tests/tasks/release/test_openssf.py"
 MUTANTS = [
     Mutant("tasks/release/openssf.py", "if json.loads(payload) != in_toto(files, manifest):",
            "if False:", SEALED),
+    Mutant("flows/commands/verify.py", 'same = to_onnx(model, arrays["weights"]) == bundle[ONNX]',
+           'same = bool(to_onnx(model, arrays["weights"]))', SEALED),
+    Mutant("flows/commands/verify.py", "(_run(bundle) if report.known_signer else \"\")",
+           "_run(bundle)", SEALED),
     Mutant("tasks/release/verify.py", "({OPENSSF} if manifest.openssf else set())",
            "{OPENSSF}", SEALED),
     Mutant("tasks/audit/rules_derived.py", "elif digest(data) != "
