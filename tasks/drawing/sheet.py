@@ -87,7 +87,7 @@ def _settings_across(found: Sequence[tuple[Chart, Panel]]) -> bool:
     """Whether settings are the columns: unless the metrics are one metric at several cut-offs."""
     names = {chart.y_name for chart, _ in found}
     stems = {CUTOFF.sub("", name) for name in names}
-    return not (len(names) > 1 and len(stems) == 1 and all(map(CUTOFF.search, names)))
+    return not (len(names) > 1 and len(stems) == 1)
 
 
 def _common(found: Sequence[tuple[Chart, Panel]]) -> set[str]:
