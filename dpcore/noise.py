@@ -285,3 +285,62 @@ def _fraction_exp(rng: np.random.Generator, *factors: tuple[Array, int]) -> Arra
         odd[going] = ~odd[going]
         k += 1
     return odd
+
+
+MOST_HALVINGS = 8
+# Rows whose coins are thrown at a time.
+THROWN = 2**22
+
+
+def halvings_of(rate: float) -> int:
+    """k where ``rate`` is 2^-k with k of 1 to ``MOST_HALVINGS``, else 0."""
+    mantissa, exponent = np.frexp(rate)
+    return int(1 - exponent) if mantissa == 0.5 and 1 <= 1 - exponent <= MOST_HALVINGS else 0
+
+
+def by_coins(n: int, halvings: int, rng: np.random.Generator) -> Array:
+    """Sorted rows of ``n``, each with chance exactly 2^-``halvings`` by itself: those whose fair
+    coins all show heads, 64 rows at a time by the AND of random words.
+    """
+    found = []
+    for start in range(0, n, THROWN):
+        rows = min(THROWN, n - start)
+        coins = _words(-(-rows // 64), rng)
+        for _ in range(halvings - 1):
+            coins &= _words(len(coins), rng)
+        heads = np.unpackbits(coins.view(np.uint8), count=rows, bitorder="little")
+        found.append(np.flatnonzero(heads).astype(np.int32 if n < 2**31 else np.int64) + start)
+    return np.concatenate(found)
+
+
+def _words(count: int, rng: np.random.Generator) -> Array:
+    """Uniform words of 64 bits, shape (count,)."""
+    return rng.integers(0, 2**64 - 1, size=count, dtype=np.uint64, endpoint=True)
+
+
+def rare(n: int, rate: float, rng: np.random.Generator) -> Array:
+    """Sorted rows of ``n``, each with chance ``rate`` by itself: those that a Poisson process hits.
+
+    With intensity -ln(1 - rate) a row, row i is hit with chance exactly ``rate`` and independently
+    of all others. Gaps are exponential, whose tail numpy draws to 1e-19; their sum stays below some
+    hundred, so it rounds by 1e-14.
+    """
+    intensity = -np.log1p(-rate)
+    end, place = n * intensity, 0.0
+    hits = [np.empty(0)]
+    while place < end:
+        gaps = rng.standard_exponential(int(end - place) + 16)
+        hits.append(place + np.cumsum(gaps))
+        place = float(hits[-1][-1])
+    found = np.concatenate(hits)
+    rows = np.unique((found[found < end] / max(intensity, 1e-300)).astype(np.int64))
+    return rows[rows < n]
+
+
+def distinct(n: int, size: int, rng: np.random.Generator) -> Array:
+    """``size`` distinct indices below ``n``, sorted, every set equally likely; O(size log size)
+    work.
+    """
+    rows = rng.choice(n, size=size, replace=False, shuffle=False)
+    # half the width sorts in half the time
+    return np.sort(rows.astype(np.int32) if n < 2**31 else rows)

@@ -21,7 +21,7 @@ from tasks import training
 from tasks.config import TrainConfig, parse_config
 from tasks.home import Home
 from tasks.ledger import Ledger, ledger_url
-from tasks.ledger.summary import entry as ledger_entry
+from tasks.ledger.entries import entry as ledger_entry
 from tasks.options.noisy_metric import FILE as METRICS
 from tasks.record import MODEL, index, inventory, outbox, tracking
 from tasks.record import run as record_run

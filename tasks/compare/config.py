@@ -120,40 +120,6 @@ def named_protocol(value: object) -> object:
     return {"name": value, **PROTOCOLS[value]}
 
 
-def training_rows(n: int, adjacency: Adjacency, folds: int, fold: int) -> int:
-    """Public count of the training part of a fold, from the public count ``n`` of all rows to be
-    split.
-
-    Exact under replace-one and replace-labels, where n is: fold f holds floor(n / folds) rows for
-    testing, and one more for f < n mod folds. Under add/remove a nominal count: floor(n (folds - 1)
-    / folds).
-    """
-    if folds == 1:
-        return n
-    if adjacency is Adjacency.ADD_REMOVE:
-        return n * (folds - 1) // folds
-    return n - n // folds - (fold < n % folds)
-
-
-def fold_numbers(rows: int, folds: int, seed: int, repeat: int) -> Array:
-    """The fold of each row (rows,), in parts of equal size by the public seed: the same for every
-    algorithm.
-    """
-    return np.random.default_rng([seed, repeat]).permutation(np.arange(rows) % folds)
-
-
-def secret_fold_numbers(rows: int, folds: int, secret: bytes, repeat: int) -> Array:
-    """The fold of each row (rows,), independent and uniform by a secret seed.
-
-    For private rows under add/remove, whose number is private: a balanced partition by place would
-    move other rows to other folds when one is removed. With independent folds the runs on
-    neighbours pair off, fold by fold, and a mixture over the secret seed is no easier to tell apart
-    than its parts (joint quasi-convexity).
-    """
-    seed = int.from_bytes(secret, "big")
-    return np.random.default_rng([seed, repeat]).integers(folds, size=rows)
-
-
 EPSILONS = (0.1, 0.2, 0.4, 0.8, 1.6)
 DELTA = 1e-6
 MAJORITY, MEAN_LABEL, NON_PRIVATE = "majority", "mean_label", "non_private"

@@ -18,7 +18,7 @@ from dpcore.errors import InputError
 from dpcore.objective.shards import InShards
 from dpcore.problem import Adjacency
 from dpcore.ranking.sessions import Sessions, join
-from tasks.compare.config import ProtocolSection, fold_numbers, secret_fold_numbers
+from tasks.compare.config import ProtocolSection
 from tasks.compare.grid import Cell, Setting
 from tasks.data import Reading
 from tasks.kinds.base import Job, reading_of
@@ -285,3 +285,22 @@ def stat_digest(file: Part) -> str:
     """
     facts = file.stat()
     return f"{file.resolve()} {facts.st_size} {facts.st_mtime_ns}"
+
+
+def fold_numbers(rows: int, folds: int, seed: int, repeat: int) -> np.ndarray:
+    """The fold of each row (rows,), in parts of equal size by the public seed: the same for every
+    algorithm.
+    """
+    return np.random.default_rng([seed, repeat]).permutation(np.arange(rows) % folds)
+
+
+def secret_fold_numbers(rows: int, folds: int, secret: bytes, repeat: int) -> np.ndarray:
+    """The fold of each row (rows,), independent and uniform by a secret seed.
+
+    For private rows under add/remove, whose number is private: a balanced partition by place would
+    move other rows to other folds when one is removed. With independent folds the runs on
+    neighbours pair off, fold by fold, and a mixture over the secret seed is no easier to tell apart
+    than its parts (joint quasi-convexity).
+    """
+    seed = int.from_bytes(secret, "big")
+    return np.random.default_rng([seed, repeat]).integers(folds, size=rows)

@@ -17,7 +17,7 @@ from typing import Any
 from dpcore.accounting.limits import Charged, Target
 from dpcore.algorithms import check_assumptions, make
 from dpcore.errors import AssumptionNotMet, InputError
-from dpcore.problem import Problem
+from dpcore.problem import Adjacency, Problem
 from dpcore.train import Planned, plan
 from dpcore.train.planning import resolve
 from tasks.compare.baselines import MINIMISATION_ERROR, asked, lines, wanted
@@ -27,7 +27,6 @@ from tasks.compare.config import (
     AlgorithmEntry,
     CompareConfig,
     CompareData,
-    training_rows,
 )
 from tasks.compare.variants import Jobs, given, levels, objectives_of, spread_out, training_config
 from tasks.config import TrainConfig
@@ -306,3 +305,18 @@ class Plans:
                     noise=noise,
                 )
             return self._known[key]
+
+
+def training_rows(n: int, adjacency: Adjacency, folds: int, fold: int) -> int:
+    """Public count of the training part of a fold, from the public count ``n`` of all rows to be
+    split.
+
+    Exact under replace-one and replace-labels, where n is: fold f holds floor(n / folds) rows for
+    testing, and one more for f < n mod folds. Under add/remove a nominal count: floor(n (folds - 1)
+    / folds).
+    """
+    if folds == 1:
+        return n
+    if adjacency is Adjacency.ADD_REMOVE:
+        return n * (folds - 1) // folds
+    return n - n // folds - (fold < n % folds)

@@ -44,7 +44,8 @@ from tasks.data.store import (
 from tasks.data.units import unit_names
 from tasks.home import Home
 from tasks.readers import Chunk, Paths, frame_chunks, open_chunks, sibling_paths, source_paths
-from tasks.readers.parts import Part, packing
+from tasks.readers.chunk import packing
+from tasks.readers.parts import Part
 from tasks.schema import Schema
 
 # text files from this size on are encoded into mapped files, not into memory

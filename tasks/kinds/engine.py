@@ -1,22 +1,32 @@
 """Where the rows of a training are kept, decided from public facts: in memory as a matrix or as
-codes, or in shards.
+codes, or in shards; and what workers count of shards.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
 
 from dpcore.algorithms import registry
 from dpcore.errors import InputError
 from dpcore.losses import plain_name
-from dpcore.objective import compiled
-from dpcore.objective.shards import OFFERED, SHARD_ROWS
+from dpcore.objective import LinearObjective, compiled
+from dpcore.objective.shards import OFFERED, SHARD_ROWS, ShardedObjective
 from dpcore.preprocess.coding import Coding
+from dpcore.preprocess.design import Data
 from dpcore.train import Planned
 from dpcore.train.planning import resolve_name
+from tasks.data import Loaded, Reading, Report
+from tasks.data.cluster import Cluster, RemoteRows, connect
+from tasks.data.load import require_countable
 from tasks.data.shards import PLAIN, Storage
+from tasks.data.workers import Source
 from tasks.home import Home
-from tasks.kinds.base import Job
+from tasks.kinds.base import Array, Job, Metrics
+from tasks.readers import source_paths
 
 # Bytes of the matrix in memory from which rows go to shards on disk: twice it is what loading
 # takes.
@@ -200,3 +210,62 @@ def use_compiled(choice: Choice) -> bool:
     not hang on what this process did before. Their machine code is kept in the home folder.
     """
     return compiled.use(choice.storage.coding is not None, Home.find().root / "kernels")
+
+
+# Cells of scores that quality is read from where single scores are not at hand.
+CELLS = np.concatenate([[-1e30], np.linspace(-20.0, 20.0, 4001), [1e30]])
+
+
+def on_workers(job: Job, rows: Reading, fast: bool) -> Loaded:
+    """The rows of ``rows`` on the workers of a cluster, which are told declarations alone."""
+    engine = job.config.engine
+    assert engine is not None
+    files = source_paths(job.schema, rows.path, job.schema.source.path)
+    if not files:
+        raise InputError(
+            f"Expected files for engine.kind=dask, got source.kind={job.schema.source.kind} in "
+            f"{job.schema.name!r}; use engine.kind=shards."
+        )
+    require_countable(job.schema, job.problem.adjacency)
+    tls = {"ca": engine.ca, "cert": engine.cert, "key": engine.key}
+    folder = None if engine.address else str(Home.find().root / "workers")
+    source = Source(
+        uuid4().hex,
+        job.schema,
+        job.encoder,
+        tuple(files),
+        rows.blocks,
+        job.problem.loss,
+        fast,
+        -(-job.problem.n // len(files)),
+        folder,
+    )
+    cluster = Cluster(source, *connect(engine.address, engine.workers, tls))
+    sides: list[Any] = [RemoteRows(cluster, side) for side in ("train", "test")]
+    if not sides[0].shape[0]:
+        raise InputError(
+            f"{job.schema.name}: no row belongs to the training part; check data.path, split and "
+            "blocks."
+        )
+    made = [Data(X, np.broadcast_to(np.nan, X.shape[0]), job.encoder.design) for X in sides]
+    report = Report(made[0].n, made[1].n, {}, {})
+    return Loaded(made[0], made[1] if made[1].n else None, report, ", ".join(map(str, files)))
+
+
+def by_counts(sums: LinearObjective | ShardedObjective, weights: Array) -> Metrics:
+    """Accuracy, balanced accuracy and ROC AUC from counts of scores by label; ties within a cell of
+    width 0.01 count half.
+    """
+    right, wrong = sums.score_counts(weights, CELLS)
+    above = CELLS[:-1] >= 0.0
+    positive, negative = float(right.sum()), float(wrong.sum())
+    hits, rejections = float(right[above].sum()), float(wrong[~above].sum())
+    below = np.cumsum(wrong) - wrong
+    pairs = float(right @ (below + wrong / 2.0))
+    return {
+        "accuracy": (hits + rejections) / (positive + negative),
+        "balanced_accuracy": (hits / positive + rejections / negative) / 2.0
+        if positive and negative
+        else np.nan,
+        "roc_auc": pairs / (positive * negative) if positive and negative else np.nan,
+    }

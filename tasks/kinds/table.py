@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -27,13 +26,10 @@ from dpcore.train import Planned, plan, run
 from dpcore.train.planning import encoding, resolve_name
 from tasks.config import TrainConfig
 from tasks.config.train import AlgorithmSection, ObjectiveSection, PreprocessSection
-from tasks.data import Loaded, Reading, Report
-from tasks.data.cluster import Cluster, RemoteRows, connect
-from tasks.data.load import require_countable
-from tasks.data.workers import Source
-from tasks.home import Home
+from tasks.data import Loaded, Reading
+from tasks.data.cluster import RemoteRows
 from tasks.kinds.base import Array, Job, Kind, Metrics, Words
-from tasks.kinds.engine import choose, use_compiled
+from tasks.kinds.engine import by_counts, choose, on_workers, use_compiled
 from tasks.kinds.quality import (
     BY_LABEL,
     columns_used,
@@ -45,7 +41,6 @@ from tasks.kinds.quality import (
     truth_covered,
     write_table,
 )
-from tasks.readers import source_paths
 from tasks.schema import Schema
 
 
@@ -354,65 +349,6 @@ def l2_of(config: TrainConfig, loss: Loss, unit: str = "record") -> float:
         return config.objective.l2
     name = resolve_name(config.algorithm.name, plain_name(loss), unit=unit)
     return float(registry[name].default_l2)
-
-
-def on_workers(job: Job, rows: Reading, fast: bool) -> Loaded:
-    """The rows of ``rows`` on the workers of a cluster, which are told declarations alone."""
-    engine = job.config.engine
-    assert engine is not None
-    files = source_paths(job.schema, rows.path, job.schema.source.path)
-    if not files:
-        raise InputError(
-            f"Expected files for engine.kind=dask, got source.kind={job.schema.source.kind} in "
-            f"{job.schema.name!r}; use engine.kind=shards."
-        )
-    require_countable(job.schema, job.problem.adjacency)
-    tls = {"ca": engine.ca, "cert": engine.cert, "key": engine.key}
-    folder = None if engine.address else str(Home.find().root / "workers")
-    source = Source(
-        uuid4().hex,
-        job.schema,
-        job.encoder,
-        tuple(files),
-        rows.blocks,
-        job.problem.loss,
-        fast,
-        -(-job.problem.n // len(files)),
-        folder,
-    )
-    cluster = Cluster(source, *connect(engine.address, engine.workers, tls))
-    sides: list[Any] = [RemoteRows(cluster, side) for side in ("train", "test")]
-    if not sides[0].shape[0]:
-        raise InputError(
-            f"{job.schema.name}: no row belongs to the training part; check data.path, split and "
-            "blocks."
-        )
-    made = [Data(X, np.broadcast_to(np.nan, X.shape[0]), job.encoder.design) for X in sides]
-    report = Report(made[0].n, made[1].n, {}, {})
-    return Loaded(made[0], made[1] if made[1].n else None, report, ", ".join(map(str, files)))
-
-
-# Cells of scores that quality is read from where single scores are not at hand.
-CELLS = np.concatenate([[-1e30], np.linspace(-20.0, 20.0, 4001), [1e30]])
-
-
-def by_counts(sums: LinearObjective | ShardedObjective, weights: Array) -> Metrics:
-    """Accuracy, balanced accuracy and ROC AUC from counts of scores by label; ties within a cell of
-    width 0.01 count half.
-    """
-    right, wrong = sums.score_counts(weights, CELLS)
-    above = CELLS[:-1] >= 0.0
-    positive, negative = float(right.sum()), float(wrong.sum())
-    hits, rejections = float(right[above].sum()), float(wrong[~above].sum())
-    below = np.cumsum(wrong) - wrong
-    pairs = float(right @ (below + wrong / 2.0))
-    return {
-        "accuracy": (hits + rejections) / (positive + negative),
-        "balanced_accuracy": (hits / positive + rejections / negative) / 2.0
-        if positive and negative
-        else np.nan,
-        "roc_auc": pairs / (positive * negative) if positive and negative else np.nan,
-    }
 
 
 # Records of a sharded part that metrics are measured on: evenly spread, so that they fit in memory.

@@ -24,11 +24,13 @@ from tasks.readers.chunk import (
     block_cells,
     chunk_rows,
     no_rows,
+    open_bytes,
     open_text,
     require_rows,
     undecoded,
+    unpacked,
 )
-from tasks.readers.parts import Part, open_bytes, unpacked
+from tasks.readers.parts import Part
 from tasks.readers.text import as_declared, check_names, dtype_of
 from tasks.schema import Schema
 

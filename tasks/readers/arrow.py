@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from tasks.readers.cell_numbers import column_numbers
-from tasks.readers.chunk import Chunk, Fault, Mine
-from tasks.readers.parts import Part, bytes_stream
+from tasks.readers.chunk import Chunk, Fault, Mine, bytes_stream
+from tasks.readers.parts import Part
 from tasks.schema import Schema
 
 BLOCK = 64 * 2**20  # bytes of text times columns that one chunk is parsed from

@@ -18,9 +18,17 @@ from pandas.api.types import is_datetime64_any_dtype
 from dpcore.errors import InputError
 from dpcore.identity import canonical
 from tasks.readers.arff import attributes_of, rows_of
-from tasks.readers.chunk import no_rows, open_text, require_rows
+from tasks.readers.chunk import (
+    foreign,
+    no_rows,
+    open_bytes,
+    open_text,
+    require_rows,
+    table_kind,
+    unpacked,
+)
 from tasks.readers.numbers import pairs_layout
-from tasks.readers.parts import Part, foreign, open_bytes, table_kind, unpacked
+from tasks.readers.parts import Part
 from tasks.readers.tables import TYPED
 
 MARKS = ("", "?", "NA", "N/A", "n/a", "null", "NULL", "None", "nan", "NaN", "-", ".")

@@ -18,8 +18,16 @@ from scipy.sparse import csr_array
 
 from dpcore.errors import InputError
 from dpcore.features import FeatureGroup
-from tasks.readers.chunk import Chunk, chunk_rows, no_rows, open_text, require_rows
-from tasks.readers.parts import Part, open_bytes, unpacked
+from tasks.readers.chunk import (
+    Chunk,
+    chunk_rows,
+    no_rows,
+    open_bytes,
+    open_text,
+    require_rows,
+    unpacked,
+)
+from tasks.readers.parts import Part
 from tasks.schema import Schema
 
 CIFAR_ROW = 1 + 3 * 32 * 32  # one label byte, then the red, green and blue planes

@@ -1,4 +1,4 @@
-"""The files that a table consists of, here or on another file system, and how each is packed.
+"""The files that a table consists of, here or on another file system.
 
 A place is a file, a glob or a folder, as a path or as the URL of a file system that pyarrow opens
 (``s3://``, ``gs://``, ...) or fsspec does (``https://``, ...); credentials come from the
@@ -7,20 +7,14 @@ environment alone.
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import json
-import lzma
 import re
-import zipfile
-import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from glob import glob  # as the shell does: ``Path.glob`` takes no absolute pattern
 from io import BufferedReader, BytesIO, RawIOBase
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -303,148 +297,4 @@ def partition(part: Part) -> dict[str, str]:
     return found
 
 
-# How a packed file begins.
-PACKED = (
-    ("gzip", re.compile(rb"\x1f\x8b")),
-    ("bzip2", re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)")),
-    ("xz", re.compile(rb"\xfd7zXZ\x00")),
-    ("zstd", re.compile(rb"\x28\xb5\x2f\xfd")),
-    ("lz4", re.compile(rb"\x04\x22\x4d\x18")),
-    ("zip", re.compile(rb"PK\x03\x04")),
-)
-# How a table that is no text begins. A workbook is a zip archive, so it is asked for before
-# packings are.
-TABLES = (
-    ("parquet", re.compile(rb"PAR1")),
-    ("feather", re.compile(rb"ARROW1|FEA1")),
-    ("excel", re.compile(rb"\xd0\xcf\x11\xe0")),
-    ("spss", re.compile(rb"\$FL[23]")),
-    ("stata", re.compile(rb"<stata_dta>|[\x71-\x73][\x01\x02]\x01\x00")),
-    ("sas", re.compile(rb"\x00{12}\xc2\xea\x81\x60|HEADER RECORD\*{7}LIBRARY")),
-)
-
-
-def packing(part: Part) -> str | None:
-    """How a file is packed, whatever its name says: gzip, bzip2, xz, zstd, lz4, zip, or None."""
-    with part.open("rb") as file:
-        head = file.read(HEAD)
-        found = next((name for name, mark in PACKED if mark.match(head)), None)
-        return None if found == "zip" and not zipfile.is_zipfile(file) else found
-
-
-def table_kind(part: Part) -> str | None:
-    """The format of a binary table by its first bytes, None for text and for what is packed."""
-    with part.open("rb") as file:
-        head = file.read(HEAD)
-        kind = next((name for name, mark in TABLES if mark.match(head)), None)
-        if kind is None and head.startswith(b"PK\x03\x04") and zipfile.is_zipfile(file):
-            members = set(zipfile.ZipFile(file).namelist())
-            kind = "excel" if members & {"[Content_Types].xml", "mimetype"} else None
-    return kind
-
-
-def open_bytes(part: Part) -> BinaryIO:
-    """The unpacked bytes of a file; raises ``InputError`` for an archive of several files or with a
-    password.
-    """
-    packed = packing(part)
-    raw = part.open("rb")
-    if packed is None:
-        return raw
-    found: Any
-    if packed == "gzip":
-        found = (gzip.GzipFile(fileobj=raw),)
-    elif packed == "bzip2":
-        found = (bz2.BZ2File(raw),)
-    elif packed == "xz":
-        found = (lzma.LZMAFile(raw),)  # noqa: SIM115  (closed as one with what is below it)
-    elif packed == "zip":
-        found = _member(part, raw)
-    else:
-        found = (pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), packed),)
-    return BufferedReader(_Whole(*found, raw), PIECE)
-
-
-def _member(part: Part, raw: BinaryIO) -> Any:
-    archive = zipfile.ZipFile(raw)
-    members = [m for m in archive.infolist() if not m.is_dir()]
-    members = [m for m in members if not _hidden(m.filename.split("/"))]
-    if len(members) != 1 or members[0].flag_bits & 1:
-        archive.close()
-        raw.close()
-        found = f"{len(members)} files" if len(members) != 1 else "one with a password"
-        raise InputError(
-            f"{part}: Expected one table in a zip archive, got {found}; unpack it first."
-        )
-    return archive.open(members[0]), archive
-
-
-def bytes_stream(part: Part) -> Any:
-    """The unpacked bytes as a stream of Arrow; by its own means, without the interpreter, for local
-    files.
-    """
-    packed = packing(part)
-    if isinstance(part, Path) and packed not in ("xz", "zip"):
-        return pa.input_stream(str(part), compression={"bzip2": "bz2"}.get(packed or "", packed))
-    return pa.PythonFile(open_bytes(part), mode="r")
-
-
-@contextmanager
-def unpacked(part: Part) -> Iterator[None]:
-    """Turn what unpacking says of a damaged file into a one-line ``InputError``."""
-    try:
-        yield
-    except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError, zipfile.BadZipFile):
-        raise truncated(part) from None
-    except OSError as error:
-        if isinstance(error, FileNotFoundError | PermissionError) or packing(part) is None:
-            raise
-        raise truncated(part) from None
-
-
-def truncated(part: Part) -> InputError:
-    return InputError(f"{part}: the compressed file ends too early or is damaged; fetch it again.")
-
-
-# First bytes of what is no table of text.
-FOREIGN = (
-    (b"PK\x03\x04", "zip archive or a spreadsheet"),
-    (b"\xd0\xcf\x11\xe0", "spreadsheet"),
-    (b"{", "JSON document"),
-    (b"[", "JSON document"),
-    (b"<", "document in XML or HTML"),
-    (b"%PDF", "PDF document"),
-    (b"\x89HDF", "HDF5 file"),
-    (b"SQLite format 3", "SQLite database, whose tables source.kind: sql reads,"),
-    (b"\x93NUMPY", "NumPy array"),
-    (b"\x00\x00\x08", "file of images or labels (format: idx)"),
-)
 UTF32 = (b"\xff\xfe\x00\x00", b"\x00\x00\xfe\xff")
-
-
-def foreign(head: bytes) -> str | None:
-    """What a file is that begins so and is no text with separators; None for what may be one."""
-    told = next((words for mark, words in FOREIGN if head.startswith(mark)), None)
-    packed = next((name for name, mark in PACKED if mark.match(head)), None)
-    if told is None and packed is not None:
-        return f"file packed by {packed} inside another packing"
-    if told is None and head.startswith(UTF32):
-        return "text in UTF-32"
-    return "binary file or one in UTF-16" if told is None and b"\0" in head else told
-
-
-def refuse_foreign(part: Part, encoding: str) -> None:
-    """Raise ``InputError`` for a file that was not read as a table, where its first bytes say
-    what it is; with a declared encoding of wide letters they say nothing.
-    """
-    if "16" in encoding or "32" in encoding:
-        return
-    with open_bytes(part) as file:
-        head = file.read(HEAD)
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")) and not head.startswith(UTF32):
-        return  # its mark says UTF-16, and so does the error
-    if (told := foreign(head)) is not None:
-        raise InputError(
-            f"{part}: Expected text with separators, got a {told}; export it as CSV, or declare "
-            "source.format, or text.encoding (utf-16-le, utf-32, ...)."
-        )

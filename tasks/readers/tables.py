@@ -20,8 +20,16 @@ from dpcore.preprocess.frames import arrow_frame
 from tasks.home import Home
 from tasks.readers.arff import read_arff
 from tasks.readers.arrow import needed, with_numbers
-from tasks.readers.chunk import Chunk, Mine, chunk_rows, no_rows, parquet_frame, require_rows
-from tasks.readers.parts import Part, Remote, packing
+from tasks.readers.chunk import (
+    Chunk,
+    Mine,
+    chunk_rows,
+    no_rows,
+    packing,
+    parquet_frame,
+    require_rows,
+)
+from tasks.readers.parts import Part, Remote
 from tasks.readers.text import as_declared, check_names, dtype_of, header_names, text_marks
 from tasks.schema import Schema
 

@@ -25,11 +25,14 @@ from tasks.readers.chunk import (
     Mine,
     chunk_rows,
     no_rows,
+    open_bytes,
     open_text,
     read_rows,
+    refuse_foreign,
     require_rows,
+    unpacked,
 )
-from tasks.readers.parts import Part, open_bytes, partition, refuse_foreign, unpacked
+from tasks.readers.parts import Part, partition
 from tasks.schema import Schema
 
 NUMBERS = ("numeric", "flag")

@@ -26,7 +26,7 @@ import pandas as pd
 from dpcore.errors import DPFlowsError, InputError
 from dpcore.preprocess.frames import as_frame
 from tasks.ledger import Ledger
-from tasks.ledger.summary import entries, entry
+from tasks.ledger.entries import entries, entry
 from tasks.record import MODEL, OURS
 from tasks.record import MODEL as MODEL_TAG
 from tasks.record.model import file_hash, quiet

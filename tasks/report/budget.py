@@ -20,8 +20,9 @@ from dpcore.accounting.gaussian_filter import budget_of, cost_of
 from dpcore.errors import DPFlowsError
 from tasks.drawing import html
 from tasks.drawing.words import counted, number
+from tasks.ledger.entries import entries, entry
 from tasks.ledger.reader import LedgerReader
-from tasks.ledger.summary import detail, entries, entry, last_run
+from tasks.ledger.summary import detail, last_run
 from tasks.report.facts import history
 
 LOW = 0.2  # share of a budget below which the page warns

@@ -32,9 +32,9 @@ from dpcore.errors import InputError
 from tasks import kinds
 from tasks.kinds.quality import SUBGROUPS
 from tasks.ledger import schema
+from tasks.ledger.entries import entries
 from tasks.ledger.reader import LedgerReader
 from tasks.ledger.records import Dataset
-from tasks.ledger.summary import entries
 from tasks.record.explain import TERMS
 from tasks.record.statement import Statement, software
 

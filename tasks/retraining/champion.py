@@ -20,7 +20,7 @@ from tasks import training
 from tasks.config import TrainConfig
 from tasks.data import Reading
 from tasks.ledger import Ledger
-from tasks.ledger.summary import entry
+from tasks.ledger.entries import entry
 from tasks.options.noisy_metric import CHAMPION
 from tasks.options.rules import DECLARED, check_facts, declared
 from tasks.readers import source_paths

@@ -108,7 +108,7 @@ MUTANTS = [
         f"{TM}/test_sampling_draws.py",
     ),
     Mutant(
-        "dpcore/sampling.py",
+        "dpcore/noise.py",
         "size=size, replace=False",
         "size=size, replace=True",
         f"{TM}/test_sampling_draws.py",

@@ -98,7 +98,7 @@ MUTANTS = [
         "tasks/data/cluster.py", 'parts.scheme != "tls" and', 'parts.scheme == "udp" and', WORKERS
     ),
     Mutant(
-        "dpcore/sampling.py",
+        "dpcore/noise.py",
         "for _ in range(halvings - 1):",
         "for _ in range(halvings):",
         "tests/dpcore/test_coins.py",

@@ -16,7 +16,7 @@ MUTANTS = [
         "{mark}[0-9]{{1,3}})(?=",
         f"{P}/test_readers.py",
     ),
-    Mutant(f"{R}/views.py", "if found or source is None or", "if found or", f"{P}/test_sql.py"),
+    Mutant(f"{R}/sql.py", "if found or source is None or", "if found or", f"{P}/test_sql.py"),
     Mutant(f"{R}/sql.py", "url._replace(password=None)", "url", f"{P}/test_sql.py"),
     Mutant(
         "tasks/schema/__init__.py",

@@ -18,7 +18,7 @@ import pytest
 from mlflow import MlflowClient
 
 from tasks.ledger import Ledger
-from tasks.ledger.summary import entries
+from tasks.ledger.entries import entries
 from tasks.record import ENTRY, MODEL
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")]

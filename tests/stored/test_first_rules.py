@@ -21,7 +21,8 @@ from dpcore.mechanisms import Gaussian
 from dpcore.problem import Adjacency
 from dpcore.sampling import Poisson
 from tasks.ledger import Ledger
-from tasks.ledger.summary import detail, entries, verify_lines
+from tasks.ledger.entries import entries
+from tasks.ledger.summary import detail, verify_lines
 
 # Runs under every relation: replaced records without replacement and restated Poisson, labels,
 # selection, adaptive.
@@ -79,7 +80,7 @@ def test_each_entry_costs_what_was_charged(ledger: Ledger) -> None:
 
 
 def entry_text(ledger: Ledger, entry: str) -> str:
-    from tasks.ledger.summary import entry as stored
+    from tasks.ledger.entries import entry as stored
 
     text: str = stored(ledger, entry)["events"]
     return text

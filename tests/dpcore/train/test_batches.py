@@ -12,7 +12,7 @@ from dpcore.algorithms.scaled_gd import ScaledGD
 from dpcore.losses import make_loss
 from dpcore.problem import Adjacency, Problem
 from dpcore.train import plan
-from dpcore.train.batches import DEARER, RATE, ROWS, SIGNAL
+from dpcore.train.planning import DEARER, RATE, ROWS, SIGNAL
 
 ADULT = {"n": 48_842, "dimension": 106, "norm_bound": 1.0, "intercept": True}
 

@@ -17,18 +17,10 @@ from tasks.compare import charge as compare_charge
 from tasks.compare import resume
 from tasks.compare.batch import Bench, batches_of, run_batch
 from tasks.compare.cell import missing_metrics
-from tasks.compare.config import (
-    PROTOCOLS,
-    CompareConfig,
-    ProtocolSection,
-    fold_numbers,
-    parse_compare,
-    secret_fold_numbers,
-    training_rows,
-)
+from tasks.compare.config import PROTOCOLS, CompareConfig, ProtocolSection, parse_compare
 from tasks.compare.figures import all_charts
-from tasks.compare.folds import Rows
-from tasks.compare.grid import expand
+from tasks.compare.folds import Rows, fold_numbers, secret_fold_numbers
+from tasks.compare.grid import expand, training_rows
 from tasks.compare.resume import Journal
 from tasks.compare.variants import of_training
 from tasks.home import Home

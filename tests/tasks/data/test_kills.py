@@ -18,7 +18,7 @@ import pytest
 from tasks.data import store
 from tasks.data.load import load
 from tasks.ledger import Ledger
-from tasks.ledger.summary import entries
+from tasks.ledger.entries import entries
 from tasks.schema import find_schema
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")

@@ -34,7 +34,7 @@ from tasks.data.cluster import Cluster, RemoteRows, connect, refuse_open
 from tasks.data.load import load
 from tasks.data.shards import Storage, written
 from tasks.data.workers import Question, Source, answer, forget, sizes
-from tasks.kinds.table import by_counts
+from tasks.kinds.engine import by_counts
 from tasks.readers.parts import parts_at
 from tasks.schema import Schema, find_schema
 

@@ -13,8 +13,8 @@ import pytest
 from dpcore.accounting import Events
 from dpcore.errors import BudgetExceeded, InputError
 from tasks.ledger import Blocks, Ledger
+from tasks.ledger.entries import realised_epsilon
 from tasks.ledger.records import UNIT
-from tasks.ledger.summary import realised_epsilon
 from tasks.report.facts import history
 from tasks.report.figures import draw
 

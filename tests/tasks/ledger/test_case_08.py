@@ -13,7 +13,7 @@ from dpcore.errors import BudgetExceeded
 from dpcore.mechanisms import Gaussian
 from tasks.config.read import load_yaml
 from tasks.ledger import Ledger
-from tasks.ledger.summary import realised_epsilon
+from tasks.ledger.entries import realised_epsilon
 
 CASE = Path("cases") / "08-ledger-retraining"
 

@@ -14,7 +14,7 @@ import pytest
 from dpcore.errors import InputError
 from flows.cli import run
 from tasks.ledger import Ledger
-from tasks.ledger.summary import entries, entry
+from tasks.ledger.entries import entries, entry
 from tests.ledger_fixtures import DeclaredLedger
 
 HASHES = {"weights": "ab" * 32, "statement": "cd" * 32}

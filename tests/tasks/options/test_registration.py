@@ -20,7 +20,7 @@ from tasks.audit.mlflow_run import read_run
 from tasks.audit.rules_derived import NAME_RULES as NAMES
 from tasks.home import Home
 from tasks.ledger import Ledger
-from tasks.ledger.summary import entries
+from tasks.ledger.entries import entries
 from tasks.options import rules
 from tasks.options.base import Option
 from tasks.options.rules import Rule

@@ -15,7 +15,7 @@ import pytest
 
 from flows.cli import run
 from tasks.ledger import Blocks, Ledger, RowFacts
-from tasks.ledger.summary import entries, realised_epsilon
+from tasks.ledger.entries import entries, realised_epsilon
 from tasks.profile.private import reading_of
 from tasks.schema import find_schema
 

@@ -20,7 +20,8 @@ from tasks.config.read import parse_config
 from tasks.data import Loaded, load
 from tasks.ledger import Ledger
 from tasks.readers import open_chunks, source_paths
-from tasks.readers.parts import Remote, packing
+from tasks.readers.chunk import packing
+from tasks.readers.parts import Remote
 from tasks.schema import Schema
 
 SCHEMA = Schema.model_validate(

@@ -14,7 +14,7 @@ from dpcore.errors import BudgetExceeded, InputError
 from flows.cli import run
 from tasks.home import Home
 from tasks.ledger import Ledger
-from tasks.ledger.summary import entries
+from tasks.ledger.entries import entries
 from tasks.retraining import RetrainConfig, ScheduleSection
 from tasks.retraining.backfill import periods, rehearse
 from tasks.retraining.schedule import due, last_day, period_end

@@ -18,7 +18,7 @@ from dpcore.errors import InputError
 from tasks.config import TrainConfig
 from tasks.home import Home
 from tasks.ledger import Ledger
-from tasks.ledger.summary import entries
+from tasks.ledger.entries import entries
 from tasks.options.noisy_metric import MINE, THEIRS, ConfusionCounts, from_counts, measured
 from tasks.record import tracking
 from tasks.record.stored import START, Stored, read_stored, without_price

@@ -21,7 +21,7 @@ from flows.commands.ui import prefect_server
 from flows.server import free_port
 from tasks.home import Home
 from tasks.ledger import Ledger
-from tasks.ledger.summary import entries
+from tasks.ledger.entries import entries
 from tasks.retraining import RetrainConfig
 from tests.ledger_fixtures import DeclaredLedger
 from tests.tasks.retraining.weekly import config_of

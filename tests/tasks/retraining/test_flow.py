@@ -18,8 +18,8 @@ from tasks import training
 from tasks.config import TrainConfig
 from tasks.home import Home
 from tasks.ledger import Ledger
+from tasks.ledger.entries import entries, realised_epsilon
 from tasks.ledger.records import UNIT
-from tasks.ledger.summary import entries, realised_epsilon
 from tasks.record import tracking
 from tasks.record.stored import without_price
 from tests.tasks.retraining.test_schedule import RUN

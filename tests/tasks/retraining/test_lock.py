@@ -17,7 +17,7 @@ import yaml
 
 from dpcore.errors import DPFlowsError
 from tasks.ledger import Blocks, Ledger
-from tasks.ledger.summary import entries
+from tasks.ledger.entries import entries
 from tasks.retraining.schedule import break_lock, one_at_a_time
 from tasks.schema import find_schema
 from tests.ledger_fixtures import DeclaredLedger

@@ -15,7 +15,7 @@ from tasks import training
 from tasks.data import Loaded, Report
 from tasks.kinds import base
 from tasks.ledger import Ledger
-from tasks.ledger.summary import entries, entry
+from tasks.ledger.entries import entries, entry
 from tasks.options.noisy_metric import release_metrics
 from tasks.retraining import drift
 from tests.tasks.retraining.weekly import config_of
