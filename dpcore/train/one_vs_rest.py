@@ -105,6 +105,10 @@ class OneVsRest:
         """The inner algorithm's warning."""
         return self.inner.advice(one_class(problem))
 
+    def check(self, problem: Problem) -> None:
+        """What the inner algorithm asks of one class."""
+        self.inner.check(one_class(problem))
+
     def outline(self, problem: Problem) -> list[dict[str, Any]]:
         """The inner algorithm's phases, which each class goes through."""
         return self.inner.outline(one_class(problem))

@@ -191,6 +191,11 @@ class Tuned:
         found = (self._noisy(setting).advice(setting.problem) for setting in self.settings)
         return next((text for text in found if text), "")
 
+    def check(self, problem: Problem) -> None:
+        """What every setting asks."""
+        for setting in self.settings:
+            self._noisy(setting).check(setting.problem)
+
     def outline(self, problem: Problem) -> list[dict[str, Any]]:
         """A search has no phases of its own."""
         return []
