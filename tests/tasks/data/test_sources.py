@@ -274,7 +274,7 @@ def test_draft_finds_the_quirks(tmp_path):
     draft = draft_schema(quirky(tmp_path))
     notes = "\n".join(draft.notes)
     for words in (
-        "byte order mark", "decimal comma", "id: a value of its "
+        "byte order mark", "text.decimal: ','", "id: a value of its "
                                             "own", "const: constant", "empty: empty",
         "when: dates as %Y-%m-%d", "same: says the same as the label",
         "mixed: mixed types, mostly numbers but also 'n/k'",

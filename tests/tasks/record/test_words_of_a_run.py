@@ -54,7 +54,7 @@ def test_the_sentence_stands_in_terminal_plan_statement_and_card() -> None:
     summary = NUMBERS | {
         "data": "census", "public_n": 10, "n_kind": "exact", "dimension": 3, "algorithm": "a", "reason": "",
         "unit": "record", "adjacency": "add_remove", "epsilon_asked": 1.0, "epsilon_spent": 0.999986,
-        "parameters": {}, "internal": {"accuracy": 0.8}, "releasable": True, "reasons": [], "run_id": "r",
+        "parameters": {}, "internal": {"accuracy": 0.8}, "released": {}, "releasable": True, "reasons": [], "run_id": "r",
         "experiment": "e", "seconds": {"fit": 1.0, "flow": 2.0},
     }  # fmt: skip
     assert ("promise, charge", SENTENCE) in summary_rows(summary)
