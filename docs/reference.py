@@ -205,8 +205,8 @@ def algorithms() -> str:
     parts = [
         "# Algorithms\n",
         "`algorithm.name` in a configuration, `DPClassifier(algorithm=...)` in Python. A parameter "
-        "left out whose default is *by public facts* follows from n, the price and the loss, never "
-        "from a record. `auto` picks one of these and says why.\n",
+        "whose default is *left out* is off or follows from n, the price and the loss, as the text "
+        "of its algorithm says, never from a record. `auto` picks one of these and says why.\n",
     ]
     for name in sorted(registry):
         one = facts_of(registry[name])
@@ -226,7 +226,7 @@ def algorithms() -> str:
         ]
         parts.append(table(("", ""), facts))
         rows: list[tuple[object, ...]] = [
-            (f"`{key}`", "by public facts" if value is None else f"`{value}`", f"`{kind}`")
+            (f"`{key}`", "left out" if value is None else f"`{value}`", f"`{kind}`")
             for key, (value, kind) in one["parameters"].items()
         ]
         parts.append(table(("parameter", "default", "type"), rows) if rows else "")

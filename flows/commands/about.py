@@ -165,7 +165,7 @@ def parameters_of(one: dict[str, Any]) -> Table:
     for heading in ("parameter", "default", "type"):
         table.add_column(heading, overflow="fold")
     for name, (default, kind) in one["parameters"].items():
-        table.add_row(name, "by public facts" if default is None else str(default), kind)
+        table.add_row(name, "left out" if default is None else str(default), kind)
     return table
 
 
