@@ -149,6 +149,16 @@ def test_the_cap_of_a_batch_tells_who_is_in_it():
     assert algorithm.limits(public, w, GAIN) == algorithm.limits(public, w, GAIN)
 
 
+def test_a_public_cap_is_at_most_the_largest_bound():
+    """Noise beyond the largest bound hides nothing."""
+    sessions, one_hot = learnable(), BayesRank(1, "one_hot")
+    public, w = ranking_problem(sessions, one_hot).documents, np.zeros(6)
+    largest = public.label_bounds(w, one_hot).max()
+    for rule in ("median", "largest"):
+        algorithm = make("privbr", {"cap_rule": rule, "cap": 1e3, "bound": "scale"})
+        assert algorithm.limits(public, w, one_hot) == (largest, largest)
+
+
 def hockey_stick(scale_in: float, scale_out: float, rate: float, target: float) -> float:
     """delta at ``target`` of (1-q) N(0, out^2) + q N(+-1/2, in^2), by quadrature."""
     x = np.sort(np.concatenate([np.linspace(-12, 12, 400_001), np.linspace(-0.1, 0.1, 200_001)]))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dpcore.accounting import Target
+from dpcore.algorithms import make
 from dpcore.errors import InputError
 from dpcore.ranking.losses import BayesRank, ListNet
 from dpcore.ranking.metrics import ranking_report
@@ -54,6 +55,22 @@ def test_random_order_has_the_known_means(parts):
         pytest.approx(0.449, abs=0.001),
     )
     assert (report["queries"], report["empty_queries"]) == (784, 220)
+
+
+def test_the_papers_cap_is_that_of_a_batch_with_one_relevant_document_kept(parts):
+    """The preset's public cap is within a fifth of the mean of the largest bound of ten sessions,
+    which Algorithm 6.1 takes; one relevant document (6.5.5) makes it a third of what all give.
+    """
+    printed = {}
+    for target in ("gain", "one_hot"):
+        model = RankingModel(("raw",), "mlp", loss="bayesrank", loss_parameters={"target": target})
+        problem = model.problem(model.objective(parts[0]), "replace_labels")
+        w, public = np.zeros(problem.dimension), problem.documents
+        bounds, rng = public.label_bounds(w, problem.loss), np.random.default_rng(0)
+        printed[target] = np.mean([rng.choice(bounds, 10, replace=False).max() for _ in range(500)])
+        cap, _ = make("privbr", {}, "paper").limits(public, w, problem.loss)
+    assert 0.8 < cap / printed["one_hot"] < 1.2
+    assert printed["one_hot"] < 0.4 * printed["gain"]
 
 
 def test_generated_sessions_load_by_name_and_split_by_query():

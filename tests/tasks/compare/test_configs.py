@@ -88,6 +88,17 @@ def test_a_figure_of_a_source_is_planned_before_any_row_is_read(path: Path) -> N
     assert sum(len(cells_of(setting, config, "facts")) for setting in settings) <= 250
 
 
+def test_the_papers_privbr_keeps_one_relevant_document_of_a_session() -> None:
+    """Section 6.5.5: it belongs to the algorithm, but is a parameter of the loss."""
+    found = [
+        entry.loss_parameters["target"]
+        for path in (*CONFIGS, *REPRODUCED)
+        for entry in load_compare(str(path)).algorithms
+        if (entry.name, entry.preset) == ("privbr", "paper")
+    ]
+    assert len(found) >= 5 and set(found) == {"one_hot"}
+
+
 def test_protocols_of_the_sources_are_those_that_they_print() -> None:
     """20 x 5 folds in chapter 3, 10 x 10 in chapter 4, 5 x 10 in chapter 5, ten runs on each of
     five folds in chapter 6, 100 rounds in Table 3.
