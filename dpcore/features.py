@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import asdict, dataclass, fields
-from datetime import UTC, date, datetime
-from hashlib import sha256
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -398,41 +397,3 @@ def hats(u: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 MISSING = -1  # the place of a cell without a value among levels
-
-
-class Buckets(dict[str, int]):
-    """The place of a text by its hash, as ``level_codes`` asks; texts of no value have none."""
-
-    def __init__(self, count: int) -> None:
-        super().__init__()
-        self.count = count
-
-    def get(self, text: str, default: Any = None) -> Any:
-        return default if default == MISSING else bucket_of(text, self.count)
-
-
-def bucket_of(text: str, count: int) -> int:
-    """The first 64 bits of SHA-256 of a canonical text in UTF-8, modulo ``count``: without a key,
-    and the same for ever.
-    """
-    digest = sha256(text.encode("utf-8", "surrogatepass")).digest()
-    return int.from_bytes(digest[:8], "big") % count
-
-
-def moment_of(value: Any, text: str, form: str) -> datetime:
-    """The moment that a cell is, in UTC where it has a zone, so that one instant is one moment in
-    every zone.
-
-    Dates are read as they are, ``text`` by the format. Raises ``ValueError`` for a text that is
-    none.
-    """
-    moment: datetime
-    if hasattr(value, "to_pydatetime"):
-        moment = value.to_pydatetime(warn=False)
-    elif isinstance(value, datetime):
-        moment = value
-    elif isinstance(value, date):
-        moment = datetime(value.year, value.month, value.day)
-    else:
-        moment = datetime.strptime(text, form)
-    return (moment if moment.tzinfo is None else moment.astimezone(UTC)).replace(tzinfo=None)

@@ -10,13 +10,11 @@ loss whose slope is cut is what a clipped gradient is the gradient of.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass
 from math import inf
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import expit
 
 from dpcore.errors import AssumptionNotMet, InputError, require_positive, unknown_name
@@ -344,79 +342,3 @@ def without_weights(loss: Loss) -> Loss:
 def plain_name(loss: Loss) -> str:
     """The name of the loss without its class weights."""
     return without_weights(loss).name
-
-
-# Margins within which the slope is looked for that the cut begins at: beyond, a slope of a known
-# loss is constant.
-WIDEST = 50.0
-
-
-@dataclass(frozen=True, slots=True)
-class Capped(MarginLoss):
-    """``base`` where its slope is at least -``cap``, continued as a straight line of slope -``cap``
-    before that.
-
-    For a decreasing convex loss of the margin that is convex too, of slope at most ``cap`` in size,
-    and its curvature is that of ``base`` or 0: the smoothness stays. It has a kink in the slope, as
-    huber_hinge has.
-    """
-
-    convex: ClassVar[bool] = True
-
-    base: Loss
-    cap: float
-
-    def __post_init__(self) -> None:
-        require_positive(cap=self.cap)
-        if self.base.argument != "margin" or not self.base.convex:
-            raise AssumptionNotMet(
-                f"Expected a convex loss of the margin for slope_cap, got loss={self.base.name!r}; "
-                "leave slope_cap out."
-            )
-
-    @property
-    def name(self) -> str:
-        return f"{self.base.name}, slope at most {self.cap:g}"
-
-    @property
-    def lipschitz(self) -> float:
-        return min(self.base.lipschitz, self.cap)
-
-    @property
-    def smoothness(self) -> float:
-        return self.base.smoothness
-
-    def _value(self, t: Array) -> Array:
-        inside = np.maximum(t, line_start(self.base, self.cap))
-        return np.asarray(self.base.value(inside) + self.cap * (inside - t))
-
-    def _slope(self, t: Array) -> Array:
-        return np.asarray(np.maximum(self.base.slope(t), -self.cap))
-
-    def _curvature(self, t: Array) -> Array:
-        return np.where(self.base.slope(t) > -self.cap, scalar(self.base).curvature(t), 0.0)
-
-
-@lru_cache(maxsize=64)
-def line_start(base: Loss, cap: float) -> float:
-    """The margin z where the slope of ``base`` is -``cap``: before it the capped loss is a straight
-    line.
-
-    Cut to [-50, 50]. Kept, for a solver asks for values often.
-    """
-
-    def excess(z: float) -> float:
-        return float(base.slope(np.array([z]))[0]) + cap
-
-    if excess(-WIDEST) >= 0.0:
-        return -WIDEST
-    return WIDEST if excess(WIDEST) <= 0.0 else float(brentq(excess, -WIDEST, WIDEST, xtol=1e-12))
-
-
-def capped(loss: Loss, cap: float) -> Loss:
-    """``loss`` with slopes cut at ``cap`` (times its class weights); the loss itself where none is
-    steeper.
-    """
-    if isinstance(loss, Weighted):
-        return replace(loss, base=capped(loss.base, cap))
-    return loss if cap >= loss.lipschitz else Capped(loss, cap)

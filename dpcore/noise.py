@@ -290,6 +290,30 @@ def _fraction_exp(rng: np.random.Generator, *factors: tuple[Array, int]) -> Arra
 MOST_HALVINGS = 8
 # Rows whose coins are thrown at a time.
 THROWN = 2**22
+# From so many rows on coins are thrown for each of them: below, choosing a few takes as long.
+MANY = 8_192
+# Up to this many expected rows numpy's binomial draws by inversion (30 in its source), where its
+# tail is cut.
+INVERTED = 31.0
+
+
+def poisson_rows(n: int, rate: float, rng: np.random.Generator) -> Array:
+    """Sorted rows of ``n``, each with chance ``rate`` by itself. A binomial size, then that many
+    distinct rows: the work grows with the batch, not n.
+
+    Where few rows are expected in the batch, or outside of it, numpy draws the size by inversion
+    and cuts the tail beyond ten standard deviations (up to 2.3e-13 of it); such rows are met one by
+    one instead (``rare``). Of many rows at a rate 1/2 .. 1/256 each is drawn by coins of its own
+    (``by_coins``), which is exact and takes no sorting.
+    """
+    halvings = halvings_of(rate)
+    if halvings and n >= MANY:
+        return by_coins(n, halvings, rng)
+    least = min(rate, 1.0 - rate)
+    if n * least > INVERTED:
+        return distinct(n, int(rng.binomial(n, rate)), rng)
+    rows = rare(n, least, rng)
+    return rows if rate <= 0.5 else np.setdiff1d(np.arange(n), rows, assume_unique=True)
 
 
 def halvings_of(rate: float) -> int:

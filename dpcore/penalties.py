@@ -1,15 +1,10 @@
-"""Penalties that have a proximal operator: thin classes over the free functions of
-``dpcore.penalties``.
+"""Penalties that have a proximal operator: free functions for arrays of any shape, and thin classes
+over them that leave the constant column alone.
 
 A proximal point is prox(v, step) = argmin_w ||w - v||^2 / 2 + step * penalty(w). The classes leave
 the last column (the constant one) alone where ``intercept`` is true. A penalty depends on no
 record, so its proximal step costs no privacy (Chen 2020, Section 4.5.1). ``convex`` is stated as
 data: with SCAD and MCP an algorithm keeps its privacy, but converges to a stationary point only.
-
-Values and proximal points of penalties as free functions, for arrays of any shape.
-
-A proximal point is prox(v, step) = argmin_w ||w - v||^2 / 2 + step * penalty(w).
-``dpcore.penalties`` joins value and proximal point in classes that leave the constant column alone.
 """
 
 from __future__ import annotations
@@ -43,11 +38,12 @@ def prox_l1(w: Array, strength: float, intercept: bool) -> Array:
     """Proximal step of strength * ||w||_1 without the last coordinate when ``intercept``; shape
     (d,) or (k, d).
     """
-    if strength == 0.0:
-        return w
-    shrunk = soft_threshold(w, strength)
+    return w if strength == 0.0 else _keep_constant(soft_threshold(w, strength), w, intercept)
+
+
+def _keep_constant(shrunk: Array, v: Array, intercept: bool) -> Array:
     if intercept:
-        shrunk[..., -1] = w[..., -1]
+        shrunk[..., -1] = v[..., -1]
     return shrunk
 
 
@@ -172,10 +168,11 @@ class Penalty(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class L1:
-    """strength * ||w||_1 without the constant column. Sets weights to exactly 0."""
+class WithStrength:
+    """What the penalties here have in common: a ``strength``, and whether the last column is the
+    constant one.
+    """
 
-    name: ClassVar[str] = "l1"
     convex: ClassVar[bool] = True
 
     strength: float = 1e-4
@@ -183,6 +180,13 @@ class L1:
 
     def __post_init__(self) -> None:
         require_nonnegative(strength=self.strength)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class L1(WithStrength):
+    """strength * ||w||_1 without the constant column. Sets weights to exactly 0."""
+
+    name: ClassVar[str] = "l1"
 
     def value(self, w: Array) -> float:
         return self.strength * float(np.abs(features(w, self.intercept)).sum())
@@ -192,17 +196,10 @@ class L1:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class L2:
+class L2(WithStrength):
     """strength / 2 * ||w||^2 over all of w, the constant column too: strong convexity needs it."""
 
     name: ClassVar[str] = "l2"
-    convex: ClassVar[bool] = True
-
-    strength: float = 1e-4
-    intercept: bool = False
-
-    def __post_init__(self) -> None:
-        require_nonnegative(strength=self.strength)
 
     def value(self, w: Array) -> float:
         return self.strength / 2.0 * float(np.sum(w * w))
@@ -212,18 +209,16 @@ class L2:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ElasticNet:
+class ElasticNet(WithStrength):
     """strength * ||w||_1 without the constant column, plus ridge / 2 * ||w||^2 over all of w."""
 
     name: ClassVar[str] = "elastic_net"
-    convex: ClassVar[bool] = True
 
-    strength: float = 1e-4
     ridge: float = 1e-4
-    intercept: bool = False
 
     def __post_init__(self) -> None:
-        require_nonnegative(strength=self.strength, ridge=self.ridge)
+        WithStrength.__post_init__(self)
+        require_nonnegative(ridge=self.ridge)
 
     def value(self, w: Array) -> float:
         ridge = self.ridge / 2.0 * float(np.sum(w * w))
@@ -234,7 +229,7 @@ class ElasticNet:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SCAD:
+class SCAD(WithStrength):
     """Smoothly clipped absolute deviation without the constant column. Not convex. Fan & Li
     (2001).
     """
@@ -242,12 +237,10 @@ class SCAD:
     name: ClassVar[str] = "scad"
     convex: ClassVar[bool] = False
 
-    strength: float = 1e-4
     a: float = 3.7
-    intercept: bool = False
 
     def __post_init__(self) -> None:
-        require_nonnegative(strength=self.strength)
+        WithStrength.__post_init__(self)
         if not self.a > 2.0:
             raise InputError(f"Expected a > 2 for 'scad', got a={self.a!r}; Fan & Li propose 3.7.")
 
@@ -259,18 +252,16 @@ class SCAD:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MCP:
+class MCP(WithStrength):
     """Minimax concave penalty without the constant column. Not convex. Zhang (2010)."""
 
     name: ClassVar[str] = "mcp"
     convex: ClassVar[bool] = False
 
-    strength: float = 1e-4
     gamma: float = 3.0
-    intercept: bool = False
 
     def __post_init__(self) -> None:
-        require_nonnegative(strength=self.strength)
+        WithStrength.__post_init__(self)
         require_positive(gamma=self.gamma)
 
     def value(self, w: Array) -> float:
@@ -281,20 +272,17 @@ class MCP:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupL1:
+class GroupL1(WithStrength):
     """strength * sum over column groups of sqrt(|g|) ||w_g||_2: an attribute stays or leaves. Yuan
     & Lin (2006).
     """
 
     name: ClassVar[str] = "group_l1"
-    convex: ClassVar[bool] = True
 
-    strength: float = 1e-4
     groups: tuple[tuple[int, ...], ...] = ()
-    intercept: bool = False
 
     def __post_init__(self) -> None:
-        require_nonnegative(strength=self.strength)
+        WithStrength.__post_init__(self)
         columns = [column for group in self.groups for column in group]
         if len(set(columns)) < len(columns):
             raise InputError(
@@ -314,7 +302,7 @@ class GroupL1:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NuclearNorm:
+class NuclearNorm(WithStrength):
     """strength * sum of the singular values of a weight matrix (classes, d), the constant column
     left out.
 
@@ -324,13 +312,6 @@ class NuclearNorm:
     """
 
     name: ClassVar[str] = "nuclear"
-    convex: ClassVar[bool] = True
-
-    strength: float = 1e-4
-    intercept: bool = False
-
-    def __post_init__(self) -> None:
-        require_nonnegative(strength=self.strength)
 
     def value(self, w: Array) -> float:
         matrix = np.atleast_2d(features(w, self.intercept))
@@ -342,12 +323,6 @@ class NuclearNorm:
         lower = prox_nuclear(inner, step * self.strength)
         features(shrunk, self.intercept)[...] = lower.reshape(inner.shape[-v.ndim :])
         return shrunk
-
-
-def _keep_constant(shrunk: Array, v: Array, intercept: bool) -> Array:
-    if intercept:
-        shrunk[..., -1] = v[..., -1]
-    return shrunk
 
 
 penalties: dict[str, type] = {

@@ -27,7 +27,7 @@ from dpcore.errors import InputError, PriceUnknown, require_choice, require_coun
 from dpcore.mechanisms import allocation, pairs, renyi, subsampling
 from dpcore.mechanisms.base import Array, Mechanism, mechanism, sampler, settle
 from dpcore.mechanisms.gaussian import Gaussian
-from dpcore.noise import by_coins, distinct, halvings_of, rare
+from dpcore.noise import distinct, poisson_rows
 from dpcore.problem import Adjacency
 
 # What one record's contributions are known to keep: only the distance between neighbouring data
@@ -72,22 +72,8 @@ class Poisson:
         settle(self)
 
     def draw(self, n: int, rng: np.random.Generator) -> Array:
-        """Sorted row indices. A binomial size, then that many distinct rows: the work grows with
-        the batch, not n.
-
-        Where few rows are expected in the batch, or outside of it, numpy draws the size by
-        inversion and cuts the tail beyond ten standard deviations (up to 2.3e-13 of it); such rows
-        are met one by one instead (``rare``). Of many rows at a rate 1/2 .. 1/256 each is drawn by
-        coins of its own (``by_coins``), which is exact and takes no sorting.
-        """
-        halvings = halvings_of(self.rate)
-        if halvings and n >= MANY:
-            return by_coins(n, halvings, rng)
-        least = min(self.rate, 1.0 - self.rate)
-        if n * least > INVERTED:
-            return distinct(n, int(rng.binomial(n, self.rate)), rng)
-        rows = rare(n, least, rng)
-        return rows if self.rate <= 0.5 else np.setdiff1d(np.arange(n), rows, assume_unique=True)
+        """Sorted row indices; the work grows with the batch, not with n (``poisson_rows``)."""
+        return poisson_rows(n, self.rate, rng)
 
     def amplify(
         self,
@@ -102,15 +88,6 @@ class Poisson:
         if self.rate == 1.0:
             return mechanism
         return Sampled(mechanism, self, Adjacency(adjacency), contributions)
-
-
-# From so many rows on coins are thrown for each of them: below, choosing a few takes as long.
-MANY = 8_192
-
-
-# Up to this many expected rows numpy's binomial draws by inversion (30 in its source), where its
-# tail is cut.
-INVERTED = 31.0
 
 
 @sampler("without_replacement")
@@ -137,9 +114,7 @@ class WithoutReplacement:
         return self.batch_size / self.n
 
     def draw(self, n: int, rng: np.random.Generator) -> Array:
-        """Sorted row indices; raises ``InputError`` where the data hold another number of rows than
-        declared.
-        """
+        """Sorted row indices; raises ``InputError`` unless the data hold ``n`` rows as declared."""
         _check_rows(self, n, self.n)
         return distinct(n, self.batch_size, rng)
 
@@ -276,9 +251,7 @@ class Sampled(Mechanism):
         return float(inner.sensitivity)
 
     def charges(self, count: int) -> int:
-        """``count``, or for an allocation the epochs that hold so many releases: each is priced
-        whole.
-        """
+        """``count``, or the epochs of an allocation that hold so many: each is priced whole."""
         return -(-count // self.sampler.bins) if isinstance(self.sampler, Allocation) else count
 
     @property
@@ -306,13 +279,11 @@ class Sampled(Mechanism):
         whole epoch for an allocation.
         """
         alphas = np.asarray(alphas, dtype=np.float64)
+        inner: Any = self.mechanism
         if isinstance(self.sampler, Permuted):
-            inner: Any = self.mechanism
-            curve: Array = inner.permuted_rdp(alphas)
-            return curve
+            return np.asarray(inner.permuted_rdp(alphas))
         if isinstance(self.sampler, Allocation):
-            base: Any = self.mechanism
-            return allocation.allocated_gaussian(alphas, base.ratio, self.sampler.bins)
+            return allocation.allocated_gaussian(alphas, inner.ratio, self.sampler.bins)
         curve = self._lemma(alphas)
         if np.isfinite(self.pure_epsilon):
             curve = np.minimum(curve, renyi.pure(alphas, self.pure_epsilon))

@@ -11,7 +11,8 @@ import pandas as pd
 import pytest
 
 from dpcore.accounting import Events, Target
-from dpcore.algorithms.scaled_gd import DOMINANT, Marginals, ScaledGD
+from dpcore.algorithms.scaled_gd import ScaledGD
+from dpcore.descent.marginals import DOMINANT, Marginals
 from dpcore.errors import InputError
 from dpcore.features import Column
 from dpcore.losses import Logistic, Loss, Squared
@@ -119,7 +120,7 @@ def test_the_replay_sees_a_choice_by_exact_counts(monkeypatch: pytest.MonkeyPatc
     chosen = Marginals.idle
     monkeypatch.setattr(Marginals, "query", query)
     monkeypatch.setattr(Marginals, "idle", lambda self, means: chosen(self, exact[0]))
-    monkeypatch.setattr("dpcore.algorithms.scaled_gd.DOMINANT", 0.9)
+    monkeypatch.setattr("dpcore.descent.marginals.DOMINANT", 0.9)
     _, same = replay(Adjacency.ADD_REMOVE, *neighbours(Adjacency.ADD_REMOVE))
     assert not same
 

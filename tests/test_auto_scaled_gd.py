@@ -13,8 +13,9 @@ from scipy.sparse import csr_array
 
 from dpcore.accounting import Events, Target
 from dpcore.accounting.exact import gdp_mu, pld_epsilon
-from dpcore.algorithms.scaled_gd import Marginals, ScaledGD
+from dpcore.algorithms.scaled_gd import ScaledGD
 from dpcore.descent import platt
+from dpcore.descent.marginals import Marginals
 from dpcore.errors import AssumptionNotMet, InputError
 from dpcore.losses import Logistic, Squared
 from dpcore.objective import LinearObjective

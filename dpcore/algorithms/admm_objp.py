@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import hypot, inf, sqrt
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy.optimize import brentq
 
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, Algorithm, register
@@ -20,8 +22,14 @@ from dpcore.algorithms.objective_perturbation import (
 from dpcore.descent.admm import OUTPUTS, Iterate
 from dpcore.descent.gradient import RANKING_HORIZON, ranks_columns, slope_at_start
 from dpcore.descent.minimise import minimise
-from dpcore.errors import if_given, require_choice, require_count, require_positive
-from dpcore.losses import Array, capped
+from dpcore.errors import (
+    AssumptionNotMet,
+    if_given,
+    require_choice,
+    require_count,
+    require_positive,
+)
+from dpcore.losses import Array, Loss, MarginLoss, Weighted, scalar
 from dpcore.mechanisms import AMP, Mechanism, Rounds
 from dpcore.objective import Objective
 from dpcore.penalties import penalties, penalty_of
@@ -29,6 +37,11 @@ from dpcore.problem import Adjacency, Problem, Requires
 
 # Cap of the slope in units of that at 0, where columns are ranked: as in ``noisy_correlations``.
 CAP_SHARE = 0.5
+
+
+# Margins within which the slope is looked for that the cut begins at: beyond, a slope of a known
+# loss is constant.
+WIDEST = 50.0
 
 
 @register("admm_objp", "dpll")
@@ -50,7 +63,7 @@ class ADMMObjP(Algorithm):
 
     Nothing is clipped: the proof needs L, a bound of the slope, and near x = 0 a record's gradient
     is half of it, so a unit of noise meets half the signal of clipped methods. ``slope_cap``
-    changes the loss instead (``capped.Capped``): L is the cap, and what is minimised is a straight
+    changes the loss instead (``Capped``): L is the cap, and what is minimised is a straight
     line for margins of a steeper slope. Left out, it is half the slope at 0 where columns are
     ranked, and no cap elsewhere. With cap and early end it finds nearly as many relevant columns as
     one release of noisy correlations (``docs/benchmarks.md``): what is left is the price of a
@@ -170,3 +183,74 @@ class Tilted:
 
     def __call__(self, noise: Array) -> Array:
         return minimise(self.records, self.curvature, noise + self.linear, self.tolerance)
+
+
+@dataclass(frozen=True, slots=True)
+class Capped(MarginLoss):
+    """``base`` where its slope is at least -``cap``, continued as a straight line of slope -``cap``
+    before that.
+
+    For a decreasing convex loss of the margin that is convex too, of slope at most ``cap`` in size,
+    and its curvature is that of ``base`` or 0: the smoothness stays. It has a kink in the slope, as
+    huber_hinge has.
+    """
+
+    convex: ClassVar[bool] = True
+
+    base: Loss
+    cap: float
+
+    def __post_init__(self) -> None:
+        require_positive(cap=self.cap)
+        if self.base.argument != "margin" or not self.base.convex:
+            raise AssumptionNotMet(
+                f"Expected a convex loss of the margin for slope_cap, got loss={self.base.name!r}; "
+                "leave slope_cap out."
+            )
+
+    @property
+    def name(self) -> str:
+        return f"{self.base.name}, slope at most {self.cap:g}"
+
+    @property
+    def lipschitz(self) -> float:
+        return min(self.base.lipschitz, self.cap)
+
+    @property
+    def smoothness(self) -> float:
+        return self.base.smoothness
+
+    def _value(self, t: Array) -> Array:
+        inside = np.maximum(t, line_start(self.base, self.cap))
+        return np.asarray(self.base.value(inside) + self.cap * (inside - t))
+
+    def _slope(self, t: Array) -> Array:
+        return np.asarray(np.maximum(self.base.slope(t), -self.cap))
+
+    def _curvature(self, t: Array) -> Array:
+        return np.where(self.base.slope(t) > -self.cap, scalar(self.base).curvature(t), 0.0)
+
+
+@lru_cache(maxsize=64)
+def line_start(base: Loss, cap: float) -> float:
+    """The margin z where the slope of ``base`` is -``cap``: before it the capped loss is a straight
+    line.
+
+    Cut to [-50, 50]. Kept, for a solver asks for values often.
+    """
+
+    def excess(z: float) -> float:
+        return float(base.slope(np.array([z]))[0]) + cap
+
+    if excess(-WIDEST) >= 0.0:
+        return -WIDEST
+    return WIDEST if excess(WIDEST) <= 0.0 else float(brentq(excess, -WIDEST, WIDEST, xtol=1e-12))
+
+
+def capped(loss: Loss, cap: float) -> Loss:
+    """``loss`` with slopes cut at ``cap`` (times its class weights); the loss itself where none is
+    steeper.
+    """
+    if isinstance(loss, Weighted):
+        return replace(loss, base=capped(loss.base, cap))
+    return loss if cap >= loss.lipschitz else Capped(loss, cap)

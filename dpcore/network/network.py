@@ -17,8 +17,6 @@ from torch.nn import functional as F
 
 from dpcore.errors import InputError
 from dpcore.network.clipping import (
-    LEAST,
-    MARGIN,
     Closed,
     Mapped,
     has_closed_form,
@@ -35,7 +33,7 @@ from dpcore.network.models import (
     refuse_mixing,
     refuse_ties,
 )
-from dpcore.network.passes import MOST, Records, Sums, keys_of, passes
+from dpcore.network.passes import LEAST, MARGIN, MOST, Records, Sums, keys_of, passes
 from dpcore.objective.base import check_count
 from dpcore.problem import Problem
 
@@ -228,8 +226,8 @@ class NetworkObjective:
     Weights w (d,) are the displacement from the network's public start. ``gradient_sum(w, C)``
     scales each record's gradient down to norm C, so a record added or removed moves the sum by at
     most C and a replaced one by 2C; ``value_sum`` cuts losses alike. Norms are upper bounds,
-    rounding included (``clipping.lengths``). For the rounding of sums all clips are cut short by
-    ``clipping.MARGIN``: by 0.0055 in single precision, 1e-4 in double, as ``clipping.Closed``
+    rounding included (``passes.lengths``). For the rounding of sums all clips are cut short by
+    ``passes.MARGIN``: by 0.0055 in single precision, 1e-4 in double, as ``clipping.Closed``
     proves for records that are summed in the order of their content (``passes``).
     """
 

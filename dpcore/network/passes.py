@@ -5,7 +5,8 @@ A sum in single precision is rounded, and which way depends on all that was adde
 records summed in their order, one record less would move the rest by one place and could change
 every rounding after it: with records chosen for it by far more than its own contribution. So a
 record's place follows from its content, and ``Network`` adds leaves: with one record more or less
-one leaf and one pass change, and all other sums are the same bits.
+one leaf and one pass change, and all other sums are the same bits. By which share a record's
+gradient is added stands here too, with the norms that say so.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import accumulate
-from math import prod
+from math import inf, prod
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,15 @@ Array = np.ndarray
 # Records of a pass at most; of a leaf of it, which is summed in the precision of the network; and
 # how many leaves are then added in it.
 MOST, LEAF, TOGETHER = 1024, 192, 8
+# Share taken off clips for the rounding of sums over records, by the network's precision; see
+# ``Closed``. Norms are upper bounds.
+MARGIN = {torch.float32: 5.5e-3, torch.float64: 1e-4}
+# A pass of fewer records is filled up to this many: libraries take other kernels for a few rows,
+# and the last digits of a record's scores and slopes would depend on how many others stand beside
+# it.
+LEAST = 16
+# Squared norms of more numbers than this are formed in float64.
+LONG = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,3 +132,63 @@ class Sums:
                 out += few.view(out.shape)
             torch.mm(left[rows].T, right[rows], out=few)
         out += few.view(out.shape)
+
+
+def filled(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Records ``x``, ``y`` with copies of the first behind them, where they are fewer than
+    ``LEAST``.
+    """
+    if len(x) >= LEAST:
+        return x, y
+    rows = torch.arange(LEAST).where(torch.arange(LEAST) < len(x), 0)
+    return x[rows], y[rows]
+
+
+def shares(squared: Tensor, clip_norm: float, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+    """min(1, C / norm) of each record, as ``dtype``, the network's precision, and which records are
+    finite (None: all).
+
+    A gradient that overflowed is no number, and no scaling bounds it: its record contributes
+    nothing.
+    """
+    norms = squared.sqrt()
+    sound = None if bool(torch.isfinite(norms).all()) else torch.isfinite(norms)
+    if clip_norm == inf:
+        share = torch.ones_like(norms)
+    else:
+        share = (clip_norm * (1.0 - MARGIN[dtype]) / norms.clamp_min(1e-30)).clamp_max(1.0)
+        # Numbers without full digits may be rounded up.
+        share = torch.where(share < torch.finfo(dtype).tiny, 0.0, share)
+    return (share if sound is None else share.where(sound, 0.0)).to(dtype), sound
+
+
+def kept(x: Tensor, sound: Tensor | None) -> Tensor:
+    """``x`` (n, ...) with zeros for the records that are not finite: 0 times infinity is no
+    number.
+    """
+    return x if sound is None else x.masked_fill(~sound.view(-1, *[1] * (x.dim() - 1)), 0.0)
+
+
+def lengths(x: Tensor) -> Tensor:
+    """Squared norm of each record's k numbers, shape (n,), float64, never too small.
+
+    In arithmetic of unit rounding u the computed norm squared is at least (1 - u)^(k + 2) >= 1 - (k
+    + 2) u of the true one, in any order of summation (k - 1 additions, a square and a root; Higham
+      2002, section 3.1). It is divided by
+    that; what may underflow is added.
+    """
+    x = x.flatten(1)
+    k = x.shape[1]
+    norms = torch.linalg.vector_norm(x, dim=1, dtype=torch.float64 if k > LONG else None)
+    limits = torch.finfo(norms.dtype)
+    squared = (norms.double().square() + k * limits.tiny) / (1.0 - (k + 3) * limits.eps / 2.0)
+    # as where squares are formed in x's precision
+    return torch.where(squared > torch.finfo(x.dtype).max, inf, squared)
+
+
+def least_hidden(places: int) -> float:
+    """h such that sizes of at most h**-0.5 C a record make two float64 sums over a pass of b <=
+    ``MOST`` records, of b places terms each, err by 5e-5 C at most: 2 (b places + 4) 2^-53 b
+    h^-0.5.
+    """
+    return float((2.0 * (MOST * places + 4) * 2.0**-53 * MOST / 5e-5) ** 2)

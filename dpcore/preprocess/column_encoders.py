@@ -15,7 +15,6 @@ from dpcore.features import (
     MISSING,
     WIDE_SPAN,
     ZEROS,
-    Buckets,
     Column,
     bins,
     from_unit,
@@ -97,16 +96,6 @@ class LevelPart(ColumnEncoder):
         place = points.astype(np.int32) - int(self.column.drop_first)
         on = place >= 0
         return np.where(on, place, 0)[:, None], on[:, None].astype(float)
-
-
-class HashPart(LevelPart):
-    """One-hot by the hash of a level's canonical text: none is unknown, some share a column."""
-
-    def __init__(self, column: Column, strip: bool) -> None:
-        names = tuple(f"{column.name}#{place}" for place in range(column.buckets))
-        ColumnEncoder.__init__(self, column, names)
-        self.levels = names
-        self.codes = Buckets(column.buckets)
 
 
 class NumberPart(ColumnEncoder):

@@ -1,21 +1,21 @@
-"""The list of all parts of declared columns: those of dates, and crosses of two columns."""
+"""The list of all parts of declared columns: of hashed levels and dates, and crosses of two."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, date, datetime
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from dpcore.errors import InputError, unknown_name
-from dpcore.features import WIDE_SPAN, Column, date_bound, moment_of, numeric_maps
+from dpcore.features import MISSING, WIDE_SPAN, Column, date_bound, numeric_maps
 from dpcore.preprocess.column_encoders import (
     FILL_RULE,
     ColumnEncoder,
-    HashPart,
     LevelPart,
     NumberPart,
     RankPart,
@@ -31,6 +31,35 @@ CROSS_WIDTH = 1024
 
 
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+
+
+class HashPart(LevelPart):
+    """One-hot by the hash of a level's canonical text: none is unknown, some share a column."""
+
+    def __init__(self, column: Column, strip: bool) -> None:
+        names = tuple(f"{column.name}#{place}" for place in range(column.buckets))
+        ColumnEncoder.__init__(self, column, names)
+        self.levels = names
+        self.codes = Buckets(column.buckets)
+
+
+class Buckets(dict[str, int]):
+    """The place of a text by its hash, as ``level_codes`` asks; texts of no value have none."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.count = count
+
+    def get(self, text: str, default: Any = None) -> Any:
+        return default if default == MISSING else bucket_of(text, self.count)
+
+
+def bucket_of(text: str, count: int) -> int:
+    """The first 64 bits of SHA-256 of a canonical text in UTF-8, modulo ``count``: without a key,
+    and the same for ever.
+    """
+    digest = sha256(text.encode("utf-8", "surrogatepass")).digest()
+    return int.from_bytes(digest[:8], "big") % count
 
 
 class DatePart(NumberPart):
@@ -101,6 +130,25 @@ def date_factors(
         ]
         tally.fault(rows, column.name, texts, f"a date as {column.format} is needed; {FILL_RULE}")
     return found, moments
+
+
+def moment_of(value: Any, text: str, form: str) -> datetime:
+    """The moment that a cell is, in UTC where it has a zone, so that one instant is one moment in
+    every zone.
+
+    Dates are read as they are, ``text`` by the format. Raises ``ValueError`` for a text that is
+    none.
+    """
+    moment: datetime
+    if hasattr(value, "to_pydatetime"):
+        moment = value.to_pydatetime(warn=False)
+    elif isinstance(value, datetime):
+        moment = value
+    elif isinstance(value, date):
+        moment = datetime(value.year, value.month, value.day)
+    else:
+        moment = datetime.strptime(text, form)
+    return (moment if moment.tzinfo is None else moment.astimezone(UTC)).replace(tzinfo=None)
 
 
 def blanks(codes: np.ndarray, tally: EncodingReport, part: ColumnEncoder) -> np.ndarray | None:

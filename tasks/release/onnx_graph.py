@@ -26,14 +26,13 @@ from dpcore.identity import canonical, canonical_marks
 from dpcore.preprocess.column_encoders import (
     UNKNOWN,
     ColumnEncoder,
-    HashPart,
     LevelPart,
     NumberPart,
     RankPart,
 )
 from dpcore.preprocess.encoder import Encoder
 from dpcore.preprocess.matrix import MatrixEncoder
-from dpcore.preprocess.parts import CrossPart, DateLevelPart, DatePart
+from dpcore.preprocess.parts import CrossPart, DateLevelPart, DatePart, HashPart
 from tasks.record.example import scored_example
 
 if TYPE_CHECKING:

@@ -23,8 +23,9 @@ from torch import nn
 import dpcore
 from dpcore.losses import make_loss
 from dpcore.network import clipping
-from dpcore.network.clipping import Dense, Mapped, Places, lengths
+from dpcore.network.clipping import Dense, Mapped, Places
 from dpcore.network.network import NetworkObjective
+from dpcore.network.passes import lengths
 from dpcore.network.spec import NetworkSpec
 from dpcore.objective import LinearObjective
 from dpcore.objective.multiclass import MulticlassObjective, Softmax
@@ -219,7 +220,7 @@ WALKED: dict[str, Callable[..., Pairs]] = {
     "objective.rows.bound_norms": at_most(lambda X: bound_norms(X, 0.7)[0], 0.7),
     "preprocess.encoder.shorten": at_most(encoder),
     "objective.linear.LinearObjective.gradient_sum": record_sums,
-    "network.clipping.lengths": lambda X, form: zip(
+    "network.passes.lengths": lambda X, form: zip(
         (float(s) ** 0.5 * (1 + 1e-15) for s in lengths(torch.tensor(X))),
         map(squares, X),
         strict=True,
@@ -261,7 +262,7 @@ OTHERS = {
     "algorithms.dp_blsgd.DPBLSGD._first_step_down": "released values",
     "algorithms.dp_svrg.DPSVRG.fit": "released values",
     "algorithms.sgd_adv.SGDAdv.fit": "released values",
-    "algorithms.scaled_gd.Scaling.stretch": "released values",
+    "descent.marginals.Scaling.stretch": "released values",
     "algorithms.listnet_one_shot.ListNetOneShot.public_side": "tests/dpcore/ranking/test_algorithms.py replays it",
     "algorithms.objective_perturbation.least_tolerance": "tests/dpcore/test_extremes.py",
     "algorithms.objective_perturbation.rounding_of_gradients": "tests/dpcore/test_extremes.py",

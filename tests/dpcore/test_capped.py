@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from dpcore.algorithms import make
+from dpcore.algorithms.admm_objp import Capped, capped
 from dpcore.errors import AssumptionNotMet, InputError
-from dpcore.losses import Capped, HuberHinge, Logistic, Sigmoid, Squared, Weighted, capped
+from dpcore.losses import HuberHinge, Logistic, Sigmoid, Squared, Weighted
 from dpcore.objective import LinearObjective
 from dpcore.problem import Problem
 from tests.tape import ConstantSlope, replay

@@ -9,9 +9,9 @@ import pytest
 
 from dpcore.algorithms.scaled_gd import ScaledGD
 from dpcore.losses import make_loss
-from dpcore.noise import by_coins, halvings_of
+from dpcore.noise import MANY, by_coins, halvings_of
 from dpcore.problem import Adjacency, Problem
-from dpcore.sampling import MANY, Poisson
+from dpcore.sampling import Poisson
 from tests.tape import replay
 
 

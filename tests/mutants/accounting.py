@@ -102,9 +102,9 @@ MUTANTS = [
     ),
     # samplers, relations, loss distributions
     Mutant(
-        "dpcore/sampling.py",
-        "int(rng.binomial(n, self.rate))",
-        "round(n * self.rate)",
+        "dpcore/noise.py",
+        "int(rng.binomial(n, rate))",
+        "round(n * rate)",
         f"{TM}/test_sampling_draws.py",
     ),
     Mutant(

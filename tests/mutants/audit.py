@@ -93,7 +93,7 @@ MUTANTS = [
         "tests/dpcore/audit/test_scaled_gd.py",
     ),
     Mutant(
-        "dpcore/algorithms/scaled_gd.py",
+        "dpcore/descent/marginals.py",
         "ROUNDED * sqrt(total)",
         "ROUNDED * sqrt(total) / 2.0",
         "tests/dpcore/audit/test_scaled_gd.py",

@@ -47,19 +47,19 @@ MUTANTS = [
     ),
     # fine blocks and crosses: paid for before they are chosen, chosen by noisy marginals, products
     Mutant(
-        "dpcore/algorithms/scaled_gd.py",
+        "dpcore/descent/marginals.py",
         "means[columns].max() > DOMINANT",
         "means[columns].max() < DOMINANT",
         "tests/test_auto_fine.py",
     ),
     Mutant(
-        "dpcore/algorithms/scaled_gd.py",
+        "dpcore/descent/marginals.py",
         "        total = 0.0\n        for block in self.blocks:",
         "        total = 0.0\n        for block in [one for one in self.blocks if not one.fine]:",
         "tests/test_auto_fine.py",
     ),
     Mutant(
-        "dpcore/algorithms/scaled_gd.py",
+        "dpcore/descent/marginals.py",
         "counted = scale * ~self.fine",
         "counted = scale",
         "tests/test_auto_fine.py",
@@ -211,13 +211,13 @@ MUTANTS += [
         "dpcore/algorithms/admm_objp.py", "records.with_labels(records.y, loss)", "records", CAPPED
     ),
     Mutant(
-        "dpcore/losses.py",
+        "dpcore/algorithms/admm_objp.py",
         "return min(self.base.lipschitz, self.cap)",
         "return self.cap / 2",
         CAPPED,
     ),
     Mutant(
-        "dpcore/losses.py",
+        "dpcore/algorithms/admm_objp.py",
         "self.base.slope(t), -self.cap",
         "self.base.slope(t), -2.0 * self.cap",
         CAPPED,

@@ -25,14 +25,14 @@ MUTANTS = [
         "tests/tasks/schema/test_schema.py",
     ),
     Mutant(
-        "dpcore/features.py",
+        "dpcore/preprocess/parts.py",
         "moment if moment.tzinfo is None else moment.astimezone(UTC)",
         "moment",
         CELLS,
     ),
     Mutant("dpcore/features.py", "if not NUMBER.fullmatch(bare):", "if False:", CELLS),
     Mutant(
-        "dpcore/features.py",
+        "dpcore/preprocess/parts.py",
         '(digest[:8], "big")',
         '(digest[:8], "little")',
         f"tests/dpcore/preprocess/{LEVELS}",

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from dpcore.algorithms import registry
-from dpcore.algorithms.scaled_gd import Marginals
 from dpcore.descent import platt
+from dpcore.descent.marginals import Marginals
 from dpcore.losses import Array, Logistic, Weighted, losses
 from dpcore.objective import LinearObjective, compiled, fused
 from dpcore.objective.coded.rows import CodedRows, CodedScaled

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from dpcore.accounting.budget import Budget
-from dpcore.algorithms.scaled_gd import Marginals
 from dpcore.audit import Measured, audit
 from dpcore.audit.attack import worst_case, worst_problem
+from dpcore.descent.marginals import Marginals
 from dpcore.losses import make_loss
 from dpcore.problem import Adjacency, Problem
 

@@ -11,8 +11,9 @@ from torch import nn
 
 from dpcore.losses import Logistic
 from dpcore.network import clipping
-from dpcore.network.clipping import MARGIN, Closed, Mapped
+from dpcore.network.clipping import Closed, Mapped
 from dpcore.network.network import Network, NetworkObjective
+from dpcore.network.passes import MARGIN
 from dpcore.network.spec import NetworkSpec
 from dpcore.objective import LinearObjective
 from dpcore.objective.multiclass import MulticlassObjective, Softmax

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from dpcore.errors import AssumptionNotMet
 from dpcore.network import clipping
-from dpcore.network.clipping import MARGIN, Dense, Places, lengths
+from dpcore.network.clipping import Dense, Places
 from dpcore.network.network import Network, NetworkObjective
-from dpcore.network.passes import LEAF, cut, keys_of, passes
+from dpcore.network.passes import LEAF, MARGIN, cut, keys_of, lengths, passes, shares
 from dpcore.network.spec import NetworkSpec
 from tests.dpcore.network.small import given
 
@@ -71,7 +71,7 @@ def test_shares_without_full_digits_never_leave_more_than_the_clip(dtype: torch.
     top = min(torch.finfo(dtype).max, 1e150)
     norms = torch.tensor(top * np.geomspace(1e-3, 1.0, 400), dtype=torch.float64)
     for clip in top * torch.finfo(dtype).tiny * np.geomspace(1e-7, 1.0, 8):
-        share, _ = clipping.shares(norms.square(), clip, dtype)
+        share, _ = shares(norms.square(), clip, dtype)
         assert torch.all(share.double() * norms <= clip)
 
 

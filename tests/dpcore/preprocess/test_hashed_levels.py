@@ -12,8 +12,8 @@ import pytest
 from scipy.stats import chisquare
 
 from dpcore.errors import InputError
-from dpcore.features import bucket_of
 from dpcore.preprocess import Encoder
+from dpcore.preprocess.parts import bucket_of
 from tasks.data import load
 from tasks.schema import Schema, find_schema
 
