@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from dpcore.problem import Adjacency
 from tasks.drawing.chart import (
     DPI,
     INK,
@@ -18,6 +19,7 @@ from tasks.drawing.chart import (
     LINE_HEIGHT,
     REFERENCE,
     Chart,
+    Line,
     Look,
     Panel,
     draw_panel,
@@ -57,13 +59,41 @@ def sheets(charts: Iterable[Chart]) -> Iterator[Sheet]:
 
     Where all metrics are one at several cut-offs these are the columns, and settings the rows.
     """
-    shown = [chart for chart in charts if chart.setting and len(chart.points) > 1]
+    shown = [_shared(chart) for chart in charts if chart.setting and len(chart.points) > 1]
     for family in dict.fromkeys(map(_family, shown)):
         found = [
             (chart, one) for chart in shown if _family(chart) == family for one in chart.panels
         ]
         if len({chart.stem for chart, _ in found}) > 1:
             yield from _split(family, found)
+
+
+def _shared(chart: Chart) -> Chart:
+    """``chart`` with panels that differ in their adjacency alone as one, as the sources draw them,
+    where no line stands in two of them. The lines of the smaller ones say theirs.
+    """
+    groups: dict[tuple[str, ...], list[Panel]] = {}
+    for panel in chart.panels:
+        key = tuple(part for part in _words(panel) if part not in set(Adjacency))
+        groups.setdefault(key, []).append(panel)
+    return replace(chart, panels=tuple(one for found in groups.values() for one in _joined(found)))
+
+
+def _joined(panels: list[Panel]) -> list[Panel]:
+    labels = [line.label for panel in panels for line in panel.private]
+    if len(panels) == 1 or len(set(labels)) < len(labels):
+        return panels
+    main = max(panels, key=lambda panel: len(panel.private))
+    lines = [line for panel in panels for line in _named(panel, panel is main)]
+    return [replace(main, lines=(*lines, *main.references))]
+
+
+def _named(panel: Panel, main: bool) -> list[Line]:
+    """The private lines of ``panel``, with its adjacency where another one is in the title."""
+    if main:
+        return panel.private
+    adjacency = next(part for part in _words(panel) if part in set(Adjacency))
+    return [replace(line, label=f"{line.label} ({adjacency})") for line in panel.private]
 
 
 def _split(family: str, found: Sequence[tuple[Chart, Panel]]) -> Iterator[Sheet]:
@@ -96,7 +126,11 @@ def _common(found: Sequence[tuple[Chart, Panel]]) -> set[str]:
 
 
 def _parts(chart: Chart, panel: Panel) -> tuple[str, ...]:
-    return (*chart.setting.split(", "), *panel.title.split(" (")[0].split(", "))
+    return (*chart.setting.split(", "), *_words(panel))
+
+
+def _words(panel: Panel) -> list[str]:
+    return panel.title.split(" (")[0].split(", ")
 
 
 def _title(found: Sequence[tuple[Chart, Panel]], across: bool) -> str:
@@ -131,7 +165,7 @@ def save_sheet(sheet: Sheet, looks: Mapping[str, Look], folder: Path) -> list[Pa
 
     figure = Figure(dpi=DPI)
     FigureCanvasAgg(figure)
-    handles = _draw(figure, sheet, looks)
+    handles = _draw(figure, sheet, _with_named(sheet, looks))
     title = "\n".join(_title_lines(sheet))
     figure.suptitle(
         title, x=0.012, ha="left", y=1 - 0.1 / figure.get_figheight(), va="top", fontsize=10
@@ -152,6 +186,16 @@ def save_sheet(sheet: Sheet, looks: Mapping[str, Look], folder: Path) -> list[Pa
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "dpflows"}):
         figure.savefig(svg, metadata={**words, "Date": None})
     return [png, svg]
+
+
+def _with_named(sheet: Sheet, looks: Mapping[str, Look]) -> dict[str, Look]:
+    """``looks``, and those of lines that say their adjacency."""
+    found = dict(looks)
+    for chart in sheet.panels.values():
+        for line in chart.panels[0].private:
+            if line.label not in looks:
+                found[line.label] = looks[line.label.rsplit(" (", 1)[0]]
+    return found
 
 
 def _width(sheet: Sheet) -> float:

@@ -154,6 +154,24 @@ def test_a_sheet_has_a_row_for_each_metric_and_a_column_for_each_setting() -> No
     assert "adult" not in sheet.title and "add_remove" in sheet.title
 
 
+def test_a_sheet_draws_lines_of_two_adjacencies_together_where_none_stands_in_both(
+    tmp_path: Path,
+) -> None:
+    """As the sources draw them; a line of the smaller panel says its adjacency."""
+    records = grid(["a", "b"], [0.1, 1.0]) + grid(["c"], [0.1, 1.0], adjacency="replace_one")
+    facts = {"metrics": ["accuracy", "objective"]}
+    [sheet] = sheets(all_charts(records, facts))
+    assert len(sheet.columns) == 1 and "add_remove" in sheet.title
+    for chart in sheet.panels.values():
+        [panel] = chart.panels
+        assert [line.label for line in panel.private] == ["a", "b", "c (replace_one)"]
+    assert (tmp_path / "sheet_vs_epsilon.svg") in write_figures(records, tmp_path, facts)
+    assert ">c (replace_one)<" in (tmp_path / "sheet_vs_epsilon.svg").read_text()
+    both = records + grid(["a"], [0.1, 1.0], adjacency="replace_one")
+    [sheet] = sheets(all_charts(both, facts))
+    assert sheet.columns == ("add_remove", "replace_one")
+
+
 def test_cutoffs_of_one_metric_are_columns_and_settings_rows() -> None:
     """Figure 4.4 of Chen (2020): both l1 from top to bottom, the counts from left to right."""
     coverage = {f"coverage_at_{k}": 0.5 for k in (20, 40)}
