@@ -236,7 +236,8 @@ def _draw(figure: Any, sheet: Sheet, looks: Mapping[str, Look]) -> dict[str, Any
         axes = figure.add_axes(
             ((LEFT + j * (WIDE + GAP)) / width, bottom / height, WIDE / width, TALL / height)
         )
-        handles = _panel(axes, chart, looks, handles) | handles
+        for name, handle in _panel(axes, chart, looks, handles).items():
+            handles.setdefault(name, handle)  # the order of references is that of their dashes
         axes.set_ylabel(chart.y_name if j == 0 or row != chart.y_name else "", fontsize=9)
         axes.set_title("\n".join(headings[row, column]), fontsize=8.5, loc="left", color=INK)
     return handles

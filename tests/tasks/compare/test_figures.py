@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 
 from tasks.compare.figures import all_charts, mean_curve, write_figures
 from tasks.drawing.chart import description_of, looks, spread, wrapped
-from tasks.drawing.sheet import sheets
+from tasks.drawing.sheet import _draw, sheets
 from tests.tasks.compare.cells import cell, failed, grid
 
 
@@ -170,6 +171,27 @@ def test_a_sheet_draws_lines_of_two_adjacencies_together_where_none_stands_in_bo
     both = records + grid(["a"], [0.1, 1.0], adjacency="replace_one")
     [sheet] = sheets(all_charts(both, facts))
     assert sheet.columns == ("add_remove", "replace_one")
+
+
+def test_a_reference_has_one_dash_on_the_whole_sheet() -> None:
+    """That of its name in the legend, though the majority class has no objective."""
+    records = [
+        record | {"data": data, "cell": data + record["cell"]}
+        for data in ("adult", "bank", "credit")
+        for record in grid(["a"], [0.1, 1.0])
+    ]
+    for record in records:
+        if record["label"] == "majority":
+            record["metrics"] = {"accuracy": record["metrics"]["accuracy"]}
+    [sheet] = sheets(all_charts(records, {"metrics": ["objective", "accuracy"]}))
+    figure = Figure()
+    named = _draw(figure, sheet, looks(["a"]))
+    dashes = {name: line._unscaled_dash_pattern for name, line in named.items()}
+    assert dashes["majority"] != dashes["non_private"]
+    for axes, chart in zip(figure.axes, sheet.panels.values(), strict=True):
+        for reference in chart.panels[0].references:
+            [drawn] = [line for line in axes.lines if set(line.get_ydata()) == set(reference.mean)]
+            assert drawn._unscaled_dash_pattern == dashes[reference.label]
 
 
 def test_cutoffs_of_one_metric_are_columns_and_settings_rows() -> None:
