@@ -73,11 +73,13 @@ def canonical_texts(
     values: Sequence[Any], strip: bool = True, decimal: str = ".", unit: bool = False
 ) -> list[str]:
     """``canonical`` of each value; at once for texts among which nothing could change, and for
-    whole numbers.
+    numbers.
     """
     kinds = set(map(type, values))
     if kinds == {int}:
         return list(map(str, values))
+    if kinds in ({float}, {np.float64}) and len(values) > MANY:
+        return _number_texts(np.array(values), unit)
     if kinds == {str} and len(values) > MANY and plain_texts(values, (), decimal):
         return list(values)
     return [canonical(value, strip, decimal, unit) for value in values]
@@ -128,6 +130,18 @@ def _number(value: Any, unit: bool) -> str:
         text = str(whole if whole == value else value)
         return text if "e" not in text else np.format_float_positional(value, trim="-")
     return str(float(value)) if size == np.inf else np.format_float_positional(value, trim="-")
+
+
+def _number_texts(values: Array, unit: bool) -> list[str]:
+    """``_number`` of each; shortest decimals are at hand where they have no exponent."""
+    size = np.abs(values)
+    found = list(map(repr, values.tolist()))
+    whole = (size < 2.0**53) & (np.floor(size) == size)
+    for k in np.flatnonzero(whole):
+        found[k] = str(int(values[k]))
+    for k in np.flatnonzero(~whole & ~((size >= 1e-4) & (size < 2.0**53))):
+        found[k] = _number(values[k], unit)
+    return found
 
 
 def _other(value: Any, strip: bool, decimal: str) -> str:

@@ -19,7 +19,7 @@ from tasks.data import peek
 from tasks.home import Home
 from tasks.kinds.base import Job
 from tasks.kinds.charge import require_files
-from tasks.kinds.engine import outlook
+from tasks.kinds.engine import digested, outlook
 from tasks.ledger import Ledger, ledger_url
 from tasks.ledger.counting import WORTH, best_counting, counting_of
 from tasks.ledger.records import Dataset
@@ -76,8 +76,18 @@ def large_words(job: Job, admitted: Planned) -> str:
         f"Plan: epsilon {promise.epsilon:.6g} at delta {promise.delta:g} for one {promise.unit}; "
         f"{found['stored_columns']} columns, {found['row_bytes']} bytes a row, "
         f"{found['disk_gb']:g} GB of disk in {found['shards']} shards, {found['passes']} passes, "
-        f"about {found['minutes_about']:g} minutes. Engine {found['engine']}: "
-        f"{found['engine_reason']}."
+        f"about {found['minutes_about']:g} minutes, {found['encoding_minutes']:g} of them to "
+        f"encode. Engine {found['engine']}: {found['engine_reason']}.{split_words(job)}"
+    )
+
+
+def split_words(job: Job) -> str:
+    """What a split by many columns costs, and how it costs less; empty of others."""
+    if job.schema.split.by or (count := digested(job)) < 2:
+        return ""
+    return (
+        f" The split goes by the text of every cell, {count} columns of numbers or names: split.by "
+        "with one column that tells rows apart is encoded faster (and splits anew)."
     )
 
 

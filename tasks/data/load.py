@@ -28,10 +28,10 @@ from tasks.data.rows import (
     mine_of,
     named_in,
     row_blocks,
-    test_rows,
     with_queries,
 )
 from tasks.data.shards import PLAIN, CodedStore, Storage
+from tasks.data.split import test_rows
 from tasks.data.store import (
     GrowingArray,
     Matrix,

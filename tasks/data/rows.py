@@ -1,4 +1,4 @@
-"""Which side of the split and which ledger block a row belongs to: facts that a row keeps for ever.
+"""Which ledger block a row belongs to: a fact that a row keeps for ever.
 
 Targets from raw cells: +1 and -1, a scaled number, a class, a grade of relevance.
 
@@ -13,78 +13,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import date
 from functools import partial
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.sparse import issparse
 
 from dpcore.errors import InputError, unknown_name
 from dpcore.identity import canonical, names_nobody
 from dpcore.preprocess.column_encoders import factors, named, parse_number, text_of
 from dpcore.preprocess.design import SHOWN, EncodingReport
+from tasks.data.split import PLAIN, hash_share
 from tasks.data.units import unit_codes, unit_names
 from tasks.readers import QUERY, Chunk
 from tasks.readers.chunk import Mine
 from tasks.schema import LabelSpec, Schema
-from tasks.schema.sections import DATES, BlockSpec, TextSpec
-
-PLAIN = TextSpec()
-
-
-def test_rows(schema: Schema, chunk: Chunk, first_row: int) -> np.ndarray | None:
-    """Boolean mask of the rows that belong to the test part; None where the file has no test rows.
-
-    Documents of one query stay together: they go by a hash of the query id.
-    """
-    split = schema.split
-    if split.kind == "tail":
-        return np.arange(first_row, first_row + chunk.rows) >= (schema.public.n or 0)
-    if split.kind not in ("hash", "position"):
-        return None
-    if split.kind == "position":
-        columns = [(np.arange(chunk.rows), list(range(first_row, first_row + chunk.rows)))]
-    elif chunk.queries is not None:
-        columns = [factors(pd.Series(chunk.queries))]
-    elif isinstance(chunk.table, pd.DataFrame):
-        names = list(split.by) or list(chunk.table.columns)
-        for name in names:
-            if name not in chunk.table:
-                raise InputError(
-                    f"Expected the split column {name!r} (split.by), which the table lacks; name "
-                    "another."
-                )
-        columns = [factors(chunk.table[name]) for name in names]
-    else:
-        table = chunk.table.toarray() if issparse(chunk.table) else np.asarray(chunk.table)
-        columns = [factors(pd.Series(column)) for column in table.T]
-    return hash_share(columns, split.salt, schema.text) < split.test_share
-
-
-def hash_share(
-    columns: list[tuple[np.ndarray, list]], salt: str, text: TextSpec = PLAIN
-) -> np.ndarray:
-    """A number in [0, 1) for each row, from the cells' canonical texts alone: the same in every
-    file format, for ever.
-
-    ``columns``: codes and distinct values of each column; the code -1 is for no value. A cell
-    becomes 8 bytes of BLAKE2b of its text (keyed by ``salt``), by the identity rule with the blanks
-    and the decimal mark of ``text``; a row the polynomial of its cells modulo 2^64, mixed at the
-    end as in SplitMix64.
-    """
-    key = salt.encode()[:64]
-    row = np.zeros(len(columns[0][0]), dtype=np.uint64)
-    for codes, uniques in columns:
-        texts = [*(canonical(value, text.strip, text.decimal) for value in uniques), ""]
-        digests = [
-            int.from_bytes(blake2b(t.encode(), digest_size=8, key=key).digest(), "big")
-            for t in texts
-        ]
-        row = row * np.uint64(0x9E3779B97F4A7C15) + np.array(digests, dtype=np.uint64)[codes]
-    row = (row ^ (row >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    row = (row ^ (row >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return ((row ^ (row >> np.uint64(31))) >> np.uint64(11)) / 2.0**53
+from tasks.schema.sections import DATES, BlockSpec
 
 
 def in_blocks(

@@ -35,8 +35,10 @@ LARGE = 2.0e9
 ENTRY_BYTES = 12
 # Nanoseconds a row and stored column of a pass: compiled, and in plain numpy.
 COMPILED_NS, PLAIN_NS = 1.5, 6.0
-# Rows that are encoded in a second.
-ENCODED = 4.0e5
+# Nanoseconds to read and encode a cell, and to digest one for the split: compiled, and in Python.
+CELL_NS, DIGEST_NS, PLAIN_DIGEST_NS = 40.0, 200.0, 1000.0
+# Kinds of columns whose few values are digested once for many rows.
+LEVELED = ("categorical", "ordinal", "flag")
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,11 +193,13 @@ def outlook(job: Job, planned: Planned) -> dict[str, object]:
     columns, n = len(coding.layout.sizes), job.problem.n
     pace = COMPILED_NS if compiled.available() else PLAIN_NS
     count = passes_of(planned)
-    seconds = count * n * columns * pace * 1e-9 + n / ENCODED
+    reading = encoding_seconds(job)
+    seconds = count * n * columns * pace * 1e-9 + reading
     found |= {
         "stored_columns": columns,
         "row_bytes": choice.storage.row_bytes,
         "passes": count,
+        "encoding_minutes": round(reading / 60.0, 2),
     }
     if choice.storage.shards:
         found |= {
@@ -203,6 +207,25 @@ def outlook(job: Job, planned: Planned) -> dict[str, object]:
             "shards": -(-n // SHARD_ROWS),
         }
     return found | {"minutes_about": round(seconds / 60.0, 2)}
+
+
+def digested(job: Job) -> int:
+    """Columns of many values that the split of ``job`` goes by."""
+    split, columns = job.schema.split, job.schema.columns
+    if split.kind != "hash":
+        return 0
+    return sum(
+        name not in columns or columns[name].kind not in LEVELED for name in split.by or columns
+    )
+
+
+def encoding_seconds(job: Job) -> float:
+    """What reading and encoding takes one processor, about: the split digests the text of every
+    cell that it goes by.
+    """
+    pace = DIGEST_NS if compiled.available() else PLAIN_DIGEST_NS
+    cells = CELL_NS * (len(job.schema.columns) + 1) + pace * digested(job)
+    return job.problem.n * cells * 1e-9
 
 
 def use_compiled(choice: Choice) -> bool:

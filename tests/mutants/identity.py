@@ -7,6 +7,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 RULE, UNITS, N = "dpcore/identity.py", "tasks/data/units.py", "tests/neighbours"
+KERNELS, SPLIT = "tasks/data/split_kernels.py", "tests/tasks/data/test_split.py"
 
 MUTANTS = [
     Mutant(
@@ -50,10 +51,21 @@ MUTANTS = [
         f"{N}/test_doors.py",
     ),
     Mutant(
-        "tasks/data/rows.py",
-        "canonical(value, text.strip, text.decimal) for value in uniques",
-        "str(value) for value in uniques",
+        "tasks/data/split.py",
+        "canonical_texts(values, self.text.strip, self.text.decimal)",
+        "list(map(str, values))",
         "tests/tasks/data/test_load.py",
+    ),
+    Mutant(KERNELS, "vb == middle and s & one == 0", "vb == middle", SPLIT),
+    Mutant(KERNELS, "        near = one\n", "        near = two\n", SPLIT),
+    Mutant(
+        KERNELS, "low << two, (high << two) + out <= vbr", "low << two, (high << two) < vbr", SPLIT
+    ),
+    Mutant(
+        "tasks/data/split.py",
+        "np.append(self._of_numbers(found), self.of_values([]))",
+        "np.append(self._of_numbers(found), np.uint64(0))",
+        SPLIT,
     ),
     Mutant(
         "tasks/data/load.py",

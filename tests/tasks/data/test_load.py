@@ -8,7 +8,7 @@ import pytest
 
 from dpcore.errors import InputError
 from tasks.data import load, peek
-from tasks.data.rows import hash_share
+from tasks.data.split import hash_share
 from tasks.schema import Schema
 
 ROWS = 400

@@ -64,7 +64,7 @@ def test_a_plan_names_columns_bytes_disk_passes_and_minutes(small: Path) -> None
     assert found["stored_columns"] >= 2
     assert found["passes"] == round(len(planned.events) * rate) > 4
     assert found["disk_gb"] == round(500_000_000 * found["row_bytes"] / 1e9, 3)
-    assert found["shards"] == 477 and found["minutes_about"] > 1
+    assert found["shards"] == 477 and found["minutes_about"] > found["encoding_minutes"] > 0.3
 
 
 @pytest.mark.parametrize(
@@ -81,3 +81,17 @@ def test_what_needs_single_rows_is_refused(
 ) -> None:
     with pytest.raises(InputError, match=words):
         job_of(small, 5_000, engine={"kind": kind}, **section)
+
+
+def test_a_plan_says_what_a_split_by_every_cell_costs_and_what_costs_less(small: Path) -> None:
+    text = small.read_text().replace("  city:", "  id: {kind: ignore}\n  city:")
+    found = {}
+    for split in ("{kind: hash}", "{kind: hash, by: [city]}", "{kind: none}"):
+        small.write_text(text.replace("{kind: none}", split))
+        job = job_of(small, 500_000_000)
+        planned = training.plan_training(job)
+        minutes = outlook(job, planned)["encoding_minutes"]
+        found[split] = minutes, "split.by with one column" in large_words(job, planned)
+    (every, told), *others = found.values()
+    assert told and not any(words for _, words in others)
+    assert every > max(minutes for minutes, _ in others) > 0

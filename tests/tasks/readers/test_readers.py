@@ -14,7 +14,7 @@ from sklearn.datasets import load_svmlight_file
 
 from dpcore.errors import InputError
 from tasks.data import load, peek
-from tasks.data.rows import test_rows as side_of
+from tasks.data.split import test_rows as side_of
 from tasks.readers import open_chunks
 from tasks.schema import Schema
 
