@@ -9,6 +9,7 @@ from itertools import product
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.sparse import csr_array
 
 from dpcore.accounting import Events, Target
 from dpcore.algorithms.scaled_gd import ScaledGD
@@ -17,6 +18,7 @@ from dpcore.errors import InputError
 from dpcore.features import Column
 from dpcore.losses import Logistic, Loss, Squared
 from dpcore.objective import LinearObjective
+from dpcore.objective.sparse import LEFT_OUT
 from dpcore.preprocess import Encoder
 from dpcore.problem import Adjacency, Block, Problem
 from dpcore.train import plan, run
@@ -143,6 +145,24 @@ def test_a_fine_block_is_used_where_nearly_all_rows_lie_in_one_bin(
     noisier[fine[1:]] += 0.05 * facts.n  # what fine bins hold does not change the others' scale
     again = np.delete(layout.scaling(noisier, 0.01, facts).scale, fine)
     assert np.array_equal(others, again)
+
+
+def test_weights_are_the_same_where_a_pass_leaves_unused_bins_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Which they are is known from the marginals, so leaving them out is post-processing."""
+    rng = np.random.default_rng(1)
+    X = csr_array(rows(rng.uniform(0, 1000, 400).tolist(), ["north", "south"] * 200))
+    y, facts = rng.choice([-1.0, 1.0], 400), problem(n=400, loss=Logistic())
+    planned = plan("scaled_gd", {"steps": 20}, facts, Target(2.0, 1e-6))
+    found = {}
+    for name, share in {"left out": LEFT_OUT, "looked up": 2.0}.items():
+        monkeypatch.setattr("dpcore.objective.sparse.LEFT_OUT", share)
+        objective = LinearObjective(X, y, facts.loss)
+        found[name] = run(planned, objective, fixed_noise_seed=4).weights
+    assert np.array_equal(found["left out"], found["looked up"])
+    idle = found["left out"][[c for b in facts.blocks if b.fine for c in b.columns]]
+    assert np.all(idle == 0.0) and np.all(found["left out"][:3] != 0.0)
 
 
 def test_fine_blocks_stay_unused_without_a_constant_column() -> None:

@@ -17,11 +17,23 @@ from scipy.sparse import csr_array, issparse
 
 from dpcore.losses import Array
 from dpcore.objective import compiled
-from dpcore.objective.rows import NORM_MARGIN, Coefficient, Dense, Matrix, Rows, broken, groups
+from dpcore.objective.rows import (
+    NORM_MARGIN,
+    Coefficient,
+    Dense,
+    Matrix,
+    Rows,
+    Scaled,
+    broken,
+    groups,
+)
 from dpcore.rounding import UNIT, row_norms
 
 # What a square may lose to underflow.
 TINY = 2.0**-1000
+# Share of the entries from which a view leaves out those of columns of scale 0: less of them is not
+# worth a copy of the others.
+LEFT_OUT = 1.0 / 32.0
 
 
 def rows_of(X: Matrix) -> Rows:
@@ -103,6 +115,18 @@ class Sparse(Rows):
 
     def with_matrix(self, X: csr_array) -> Sparse:
         return Sparse(canonical(X))
+
+    def scaled(self, shift: Array, scale: Array) -> Scaled:
+        """Without the entries of columns of scale 0, where they are many: each of them adds 0 to
+        scores, sums and norms, so no number changes.
+        """
+        X = self._X
+        kept = (scale != 0.0)[X.indices]
+        if np.count_nonzero(kept) > (1.0 - LEFT_OUT) * X.nnz:
+            return Scaled(self, shift, scale)
+        ends = np.append(0, np.cumsum(kept))[X.indptr].astype(X.indptr.dtype)
+        left = csr_array((X.data[kept], X.indices[kept], ends), shape=X.shape)
+        return Scaled(Sparse(left), shift, scale)
 
     def columns(self, keep: Array) -> Sparse:
         return self.with_matrix(self._X[:, keep])

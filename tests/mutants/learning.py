@@ -45,6 +45,18 @@ MUTANTS = [
         "np.flatnonzero(told)[1:]",
         "tests/dpcore/objective/test_coded.py",
     ),
+    Mutant(
+        "dpcore/objective/sparse.py",
+        "kept = (scale != 0.0)[X.indices]",
+        "kept = (scale > scale.mean())[X.indices]",
+        "tests/test_auto_fine.py",
+    ),
+    Mutant(
+        "dpcore/objective/coded/rows.py",
+        "seen = self.layout.active(scale)",
+        "seen = self.layout.active(scale)[1:]",
+        "tests/dpcore/objective/test_coded.py",
+    ),
     # fine blocks and crosses: paid for before they are chosen, chosen by noisy marginals, products
     Mutant(
         "dpcore/descent/marginals.py",

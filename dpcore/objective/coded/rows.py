@@ -92,13 +92,20 @@ class CodedRows(Rows):
     by its own norm.
 
     ``measured`` is the layout that has the norms for that, where columns were taken away since.
+    ``seen`` names the stored columns that a pass looks up, all by default.
     """
 
     def __init__(
-        self, table: Table, layout: Layout, normalise: str = "none", measured: Layout | None = None
+        self,
+        table: Table,
+        layout: Layout,
+        normalise: str = "none",
+        measured: Layout | None = None,
+        seen: Array | None = None,
     ) -> None:
         super().__init__()
         self.table, self.layout, self.normalise = table, layout, normalise
+        self.seen = np.arange(len(layout.sizes)) if seen is None else seen
         self.measured = layout if measured is None else measured
         self.n, self.width = table.n, layout.width
         self._zero, self._one = np.zeros(self.width), np.ones(self.width)
@@ -156,7 +163,7 @@ class CodedRows(Rows):
         layout, n = self.layout, rows.stop - rows.start
         ends = np.arange(n + 1)
         found = csr_array(np.ones((n, 1))) @ csr_array(layout.constant[None])
-        for k, codes in enumerate(self._codes(rows)):
+        for k, codes in self._codes(rows):
             place, f = codes.astype(np.int64) + layout.starts[k], self._fraction(k, rows)
             found = (
                 found
@@ -175,8 +182,8 @@ class CodedRows(Rows):
         for start in range(0, self.n, STRETCH):
             yield slice(start, min(start + STRETCH, self.n))
 
-    def _codes(self, rows: slice) -> list[Array]:
-        return [self.table.codes(k)[rows] for k in range(len(self.layout.sizes))]
+    def _codes(self, rows: slice) -> list[tuple[int, Array]]:
+        return [(k, self.table.codes(k)[rows]) for k in map(int, self.seen)]
 
     def _fraction(self, k: int, rows: slice) -> Array | None:
         place = int(self.layout.fraction_of[k])
@@ -192,7 +199,7 @@ class CodedRows(Rows):
         """
         found = np.zeros((rows.stop - rows.start, *basis.shape[1:]))
         starts = self.layout.starts
-        for k, codes in enumerate(self._codes(rows)):
+        for k, codes in self._codes(rows):
             own = slice(starts[k], starts[k + 1])
             found += basis[own].take(codes, axis=0)
             f = self._fraction(k, rows)
@@ -300,7 +307,7 @@ class CodedRows(Rows):
                 else self.factors(rows) ** 2
             )
             mass += float(weight.sum())
-            for k, codes in enumerate(self._codes(rows)):
+            for k, codes in self._codes(rows):
                 own, f = slice(layout.starts[k], layout.starts[k + 1]), self._fraction(k, rows)
                 moments[0, own] += np.bincount(codes, weight, layout.sizes[k])
                 if f is not None:
@@ -318,7 +325,13 @@ class CodedRows(Rows):
         return np.concatenate(found or [np.empty(0)])
 
     def scaled(self, shift: Array, scale: Array) -> CodedScaled:
-        return CodedScaled(self, shift, scale)
+        """Columns of scale 0 add 0 to scores, sums and norms, so no pass looks them up, unless
+        rows are shortened by all that they hold.
+        """
+        if self.normalise != "none":
+            return CodedScaled(self, shift, scale)
+        seen = self.layout.active(scale)
+        return CodedScaled(CodedRows(self.table, self.layout, seen=seen), shift, scale)
 
     def within(self, blocks: Sequence[Block]) -> Rows:
         """Itself where basis and blocks say that all is within; a factor above 1 may break a sum of
@@ -386,7 +399,7 @@ class _Histograms:
     def add(self, rows: CodedRows, where: slice, c: Array) -> None:
         self.mass += c.sum(axis=0)
         layout = self.layout
-        for k, codes in enumerate(rows._codes(where)):
+        for k, codes in rows._codes(where):
             own, size = slice(layout.starts[k], layout.starts[k + 1]), layout.sizes[k]
             self.heights[own] += _counted(codes, c, size)
             f = rows._fraction(k, where)
