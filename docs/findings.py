@@ -1,4 +1,5 @@
-"""Make ``docs/findings.md`` from ``docs/data``: ``python docs/findings.py [--check]``.
+"""Make ``docs/findings.md`` and ``docs/grids.md`` from ``docs/data``:
+``python docs/findings.py [--check]``.
 
 ``python docs/findings.py --take NAME FOLDER`` puts the cells of a finished comparison (the folder
 of its ``cells.csv``) into ``docs/data/NAME.csv``. ``claims.yaml`` says what is claimed, where, and
@@ -19,11 +20,19 @@ from scipy.stats import t as student
 HERE = Path(__file__).resolve().parent
 DATA = HERE / "data"
 PLACE = ("data", "loss", "l1", "l2", "adjacency", "epsilon", "noise_multiplier", "label")
+LEVELS = ("epsilon", "noise_multiplier")
 CELL = ("repeat", "fold", "draw")
-KEPT = ("accuracy", "objective", "minimisation_error", "map", "ndcg_at_1", "ndcg_at_8",
+KEPT = ("accuracy", "objective", "minimisation_error", "mse", "map", "ndcg_at_1", "ndcg_at_8",
         "coverage_at_20", "coverage_at_30", "coverage_at_40", "gradient_evaluations",
         "loss_evaluations")  # fmt: skip
-LESS_IS_MORE = {"objective", "minimisation_error", "gradient_evaluations", "loss_evaluations"}
+PANEL = ["data", "loss", "l1", "adjacency"]  # what has a table of its own on the page of grids
+LESS_IS_MORE = {
+    "objective",
+    "minimisation_error",
+    "mse",
+    "gradient_evaluations",
+    "loss_evaluations",
+}
 CERTAIN = 0.95
 
 
@@ -39,10 +48,11 @@ def take(name: str, folder: Path) -> Path:
 
 
 def of_label(cells: pd.DataFrame, label: str, metric: str, where: dict[str, Any]) -> pd.Series:
-    """The values of one line by repeat, fold and draw."""
+    """The values of one line by repeat, fold and draw; a line without privacy has no level."""
     chosen = cells[cells["label"] == label]
     for key, value in where.items():
-        chosen = chosen[chosen[key] == value]
+        if key not in LEVELS or chosen[key].notna().any():
+            chosen = chosen[chosen[key] == value]
     if chosen.empty:
         raise ValueError(f"no cell of {label!r} at {where}")
     return chosen.set_index(list(CELL))[metric].dropna()
@@ -137,14 +147,49 @@ def page() -> str:
     return "\n".join(parts).rstrip() + "\n"
 
 
+def grids() -> str:
+    """The page of whole grids: a table for each data set, setting, adjacency and metric."""
+    found = yaml.safe_load((DATA / "claims.yaml").read_text(encoding="utf-8"))
+    parts = ["# Grids\n", found["grids_opening"]]
+    for run, title in found["grids"].items():
+        cells = pd.read_csv(DATA / f"{run}.csv")
+        parts += [f"\n## {title}\n", f"Cells: `docs/data/{run}.csv`."]
+        for panel, inside in cells[cells["epsilon"].notna()].groupby(PANEL, sort=False):
+            words = dict(zip(PANEL, panel, strict=True))
+            beside = cells[cells["epsilon"].isna() & (cells["data"] == words["data"])]
+            for metric in (key for key in KEPT if key in cells):
+                heading = ", ".join(str(word) for word in panel if word not in (0, 0.0))
+                parts += ["", f"### {heading}: {metric}\n", grid(inside, beside, metric)]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def grid(cells: pd.DataFrame, beside: pd.DataFrame, metric: str) -> str:
+    """Mean ± standard error of each line (rows) at each epsilon (columns)."""
+    epsilons = sorted(cells["epsilon"].unique())
+    rows = [["line", *(f"{epsilon:g}" for epsilon in epsilons)], ["---"] * (1 + len(epsilons))]
+    for label, own in beside.groupby("label", sort=False):
+        if own[metric].notna().any():
+            rows.append([str(label), short(own[metric]), *[""] * (len(epsilons) - 1)])
+    for label, own in cells.groupby("label", sort=False):
+        at = [own.loc[own["epsilon"] == epsilon, metric] for epsilon in epsilons]
+        rows.append([str(label), *(short(values) if len(values) else "" for values in at)])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def short(values: pd.Series) -> str:
+    mean, error = mean_and_error(values)
+    return f"{mean:.4f} ± {error:.4f}"
+
+
 def main(arguments: list[str]) -> int:
     if arguments[:1] == ["--take"]:
         sys.stdout.write(f"{take(arguments[1], Path(arguments[2]))}\n")
         return 0
-    path, text = HERE / "findings.md", page()
+    pages = {HERE / "findings.md": page(), HERE / "grids.md": grids()}
     if arguments == ["--check"]:
-        return int(not path.is_file() or path.read_text(encoding="utf-8") != text)
-    path.write_text(text, encoding="utf-8")
+        return int(any(path.read_text(encoding="utf-8") != text for path, text in pages.items()))
+    for path, text in pages.items():
+        path.write_text(text, encoding="utf-8")
     return 0
 
 

@@ -186,8 +186,8 @@ def say_first(comparison: Comparison, charges: dict[str, Charge]) -> None:
         )
     if comparison.begun and charges:
         say(
-            f"{comparison.begun} cells had begun and did not end: what they drew stays charged, "
-            "they are charged anew."
+            f"{comparison.begun} cells had begun and did not end: the run that was stopped stays "
+            "charged in full, and the cells that it left are charged again."
         )
     for charge in charges.values():
         say(f"Charge: {charge.words}")

@@ -88,15 +88,16 @@ def findings() -> Any:
 
 
 def test_the_findings_are_what_the_cells_say() -> None:
-    """``python docs/findings.py`` makes the page anew; every table of cells is used, and has a
+    """``python docs/findings.py`` makes the pages anew; every table of cells is used, and has a
     command.
     """
     made = findings()
-    text = (DOCS / "findings.md").read_text(encoding="utf-8")
-    assert text == made.page()
+    assert (DOCS / "findings.md").read_text(encoding="utf-8") == made.page()
+    assert (DOCS / "grids.md").read_text(encoding="utf-8") == made.grids()
     stored = {path.stem for path in (DOCS / "data").glob("*.csv")}
     claimed = yaml.safe_load((DOCS / "data" / "claims.yaml").read_text(encoding="utf-8"))
-    assert stored == {claim["run"] for claim in claimed["claims"]} == set(claimed["runs"])
+    used = {claim["run"] for claim in claimed["claims"]} | claimed["grids"].keys()
+    assert stored == used == set(claimed["runs"])
     for command in claimed["runs"].values():
         named = re.search(r"dpflows compare (\S+\.yaml)", command)
         assert named is not None and (ROOT / named[1]).is_file()

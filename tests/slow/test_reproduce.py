@@ -1,11 +1,18 @@
 """The quick protocol of some figures of the sources: every cell is trained and measured, and the
-figures have the numbers that the text prints.
+figures have the numbers that the text prints. A figure whose run is ended goes on where it was.
 """
 
 from __future__ import annotations
 
 import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +22,8 @@ from tasks.compare.config import load_compare
 from tasks.compare.figures import write_figures
 from tasks.compare.resume import make_comparison
 from tasks.home import Home
+from tasks.ledger import Ledger
+from tasks.ledger.entries import entries
 from tests.tasks.compare.test_engine import bench_of
 
 pytestmark = pytest.mark.slow
@@ -57,3 +66,65 @@ def test_the_quick_protocol_of_a_figure(
             if row["label"] == line.label
         ]
         assert values and set(values) == {line.value}
+
+
+def cells_in(home: Path) -> list[dict[str, Any]]:
+    """The finished cells of the journals, each as often as it was written."""
+    lines = [line for file in home.glob("cells/*.jsonl") for line in file.read_bytes().split(b"\n")]
+    read = [json.loads(line) for line in lines if line.endswith(b"}")]
+    return [entry for entry in read if entry.get("status") == "done"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_figure_that_is_ended_goes_on_and_pays_for_what_is_left(
+    small: Path, clean_environment: dict[str, str], number: signal.Signals
+) -> None:
+    """Figure 4.1 on private rows, killed outright or interrupted: no cell is trained twice, and
+    those that were finished are not charged again. The ended run stays charged, closed as
+    forfeited.
+    """
+    home = small.with_name("runs")
+    with Ledger(f"sqlite:///{small.with_name('ledger.db')}") as ledger:
+        ledger.init("small", 100.0, 1e-3, "replace_one")
+    data = f"data=[{{name: {small}, path: {small.with_name('small.csv')}}}]"
+    settings = [data, "protocol={repeats: 4, folds: 5}", "workers=1"]
+    settings += ["privacy.epsilon=[0.1]", "objective.l1=[1.0e-4]"]
+    command = [sys.executable, "-m", "flows.cli", "compare", str(REPRODUCE / "figure_4_1.yaml")]
+    command += ["--json", *(word for setting in settings for word in ("--set", setting))]
+    environment = {**clean_environment, "DPFLOWS_HOME": str(home)}
+
+    def started(**options: Any) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            command, env=environment, cwd=small.parent, text=True, stdout=subprocess.PIPE, **options
+        )
+
+    def finish() -> dict[str, Any]:
+        process = started()
+        out, _ = process.communicate(timeout=300)
+        assert process.returncode == 0
+        found: dict[str, Any] = json.loads(out)
+        return found
+
+    process = started(stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 300
+    while len(cells_in(home)) < 45 and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.kill(process.pid, number)
+    process.communicate(timeout=300)
+    assert process.returncode == (130 if number == signal.SIGINT else -number)
+    before = cells_in(home)
+    private = sum(cell["private"] for cell in before)
+    assert 45 <= len(before) < 140 and private
+
+    summary = finish()
+    cells = summary["cells"]
+    assert (cells["done"], cells["failed"], cells["kept"]) == (cells["all"], 0, len(before))
+    keys = [cell["cell"] for cell in cells_in(home)]
+    assert len(keys) == len(set(keys)) == cells["all"]
+    assert summary["charged"]["small"]["cells"] == 5 * 20 - private
+    assert finish()["charged"] == {}
+    with Ledger(f"sqlite:///{small.with_name('ledger.db')}") as ledger:
+        states = [entry["state"] for entry in entries(ledger, "small")]
+        ledger.verify()
+    assert sorted(states) == ["committed", "forfeited"]
