@@ -19,84 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from dpcore.network.layers import STANDARD, by_weights, has_parameters, projected
 from dpcore.network.passes import Records, Sums, filled, kept, least_hidden, lengths, shares
-from dpcore.network.scattering import Scattering, Standardise
-
-# Layers without parameters that treat records one by one.
-PLAIN = (
-    nn.ReLU,
-    nn.Tanh,
-    nn.Sigmoid,
-    nn.GELU,
-    nn.ELU,
-    nn.SiLU,
-    nn.LeakyReLU,
-    nn.Softplus,
-    nn.Identity,
-    nn.MaxPool2d,
-    nn.AvgPool2d,
-    nn.AdaptiveAvgPool2d,
-    nn.ZeroPad2d,
-    Scattering,
-    Standardise,
-)
-
-
-def layers_of(module: nn.Module) -> list[nn.Module] | None:
-    """The layers of a sequence in their order, sequences inside it opened; None for any other
-    structure.
-
-    Only exact types count: a subclass may do something else. A layer, or a parameter, may stand in
-    one place only.
-    """
-    if type(module) is not nn.Sequential or is_hooked(module):
-        return None
-    found: list[nn.Module] = []
-    for layer in module:
-        inner = layers_of(layer) if type(layer) is nn.Sequential else [layer]
-        if inner is None:
-            return None
-        found += inner
-    places = [id(parameter) for layer in found for parameter in layer.parameters()]
-    return found if len(set(places)) == len(places) else None
-
-
-def has_parameters(layer: nn.Module) -> bool:
-    return any(True for _ in layer.parameters())
-
-
-def is_plain(layer: nn.Module) -> bool:
-    """Whether a layer has no parameters and treats records one by one."""
-    if type(layer) is nn.Flatten:
-        return layer.start_dim >= 1
-    if type(layer) is nn.Unflatten:
-        return isinstance(layer.dim, int) and layer.dim >= 1
-    if type(layer) is nn.ZeroPad2d and min(layer.padding) < 0:
-        return False  # on rows it may take some records away and add others
-    return type(layer) in PLAIN
-
-
-def is_hooked(layer: nn.Module) -> bool:
-    """Whether something runs beside the layer's own forward pass, which may mix records or change
-    parameters.
-    """
-    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-    return any(getattr(layer, name, None) for name in hooks)
-
-
-def has_closed_form(layer: nn.Module) -> bool:
-    """Whether ``layer`` is plain, linear, or a convolution in one group with zero padding, and
-    nothing more.
-    """
-    if is_hooked(layer):
-        return False
-    if type(layer) is nn.Conv2d:
-        return (
-            layer.groups == 1
-            and layer.padding_mode == "zeros"
-            and not isinstance(layer.padding, str)
-        )
-    return type(layer) is nn.Linear or is_plain(layer)
 
 
 class Closed:
@@ -132,10 +56,11 @@ class Closed:
 
     def backward(self, x: Tensor, y: Tensor) -> list[tuple[nn.Module, Tensor, Tensor]]:
         """(layer, its input, derivative of each record's loss by its output) of the layers with
-        parameters.
+        parameters. Where ``x`` holds K copies of each record, its loss is the mean over them.
         """
         seen: list[tuple[nn.Module, Tensor, Tensor]] = []
-        n, (x, y) = len(y), filled(x, y)
+        n, copies = len(x), copies_of(x, y)
+        x, y = filled(x, y.repeat_interleave(copies) if copies > 1 else y)
         with torch.enable_grad():
             for layer in self.layers:
                 x = framed(x)
@@ -145,7 +70,7 @@ class Closed:
                         out.requires_grad_()
                     seen.append((layer, x.detach(), out))
                 x = out
-            loss = F.cross_entropy(x, y, reduction="sum")
+            loss = F.cross_entropy(x, y, reduction="sum") / copies
             slopes = torch.autograd.grad(loss, [out for _, _, out in seen])
         return [(layer, a[:n], d[:n]) for (layer, a, _), d in zip(seen, slopes, strict=True)]
 
@@ -157,18 +82,30 @@ class Closed:
 
     def add(self, records: Records, clip_norm: float, leaves: list[slice], sums: Sums) -> None:
         """Add the clipped sum over the ``records`` of one pass with its ``leaves`` to ``sums``."""
-        parts = [part_of(layer, a, d) for layer, a, d in self.backward(records.x, records.y)]
+        parts = self.parts(records.x, records.y)
         if isinstance(parts[0], Dense):
             parts[0].inner = records.squares
         share, sound = shares(total(part.squared() for part in parts), clip_norm, records.x.dtype)
         for part in parts:
             part.add(share, sound, leaves, sums)
 
+    def finish(self, sums: Sums) -> None:
+        """What is done once to the sums of all passes: a linear map that lengthens nothing."""
+        for layer in self.layers:
+            if isinstance(layer, STANDARD):
+                out = channels_last(sums.of(layer.weight))
+                out.copy_(projected(out.flatten(1), layer.weight).view(out.shape))
+
     def squared_norms(self, x: Tensor, y: Tensor) -> Tensor:
         """Upper bound of the squared norm of each record's gradient, shape (n,), float64; tight up
         to rounding.
         """
-        return total(part_of(layer, a, d).squared() for layer, a, d in self.backward(x, y))
+        return total(part.squared() for part in self.parts(x, y))
+
+    def parts(self, x: Tensor, y: Tensor) -> list[Dense | Places]:
+        """The gradients of each layer with parameters."""
+        copies = copies_of(x, y)
+        return [part_of(layer, a, d, copies) for layer, a, d in self.backward(x, y)]
 
 
 def total(squares: Iterable[Tensor]) -> Tensor:
@@ -176,16 +113,25 @@ def total(squares: Iterable[Tensor]) -> Tensor:
     return reduce(torch.add, squares)
 
 
+def copies_of(x: Tensor, y: Tensor) -> int:
+    """How many rows of ``x`` stand for one record, whose label stands once in ``y``."""
+    return max(1, len(x) // max(1, len(y)))
+
+
 class Dense:
     """The gradients of a linear layer on rows."""
 
     def __init__(self, layer: nn.Linear, a: Tensor, d: Tensor) -> None:
-        self.layer, self.a, self.d = layer, a, d
+        self.layer, self.by_bias = layer, d
+        self.a, self.d = by_weights(layer, a, d)
         self.inner: Tensor | None = None
 
     def squared(self) -> Tensor:
         """|d|^2 (|a|^2 + 1), shape (n,)."""
         inner = lengths(self.a) if self.inner is None else self.inner
+        if self.d is not self.by_bias:
+            bias = lengths(self.by_bias) if self.layer.bias is not None else 0.0
+            return lengths(self.d) * inner + bias
         return lengths(self.d) * (inner + (1.0 if self.layer.bias is not None else 0.0))
 
     def add(self, share: Tensor, sound: Tensor | None, leaves: list[slice], sums: Sums) -> None:
@@ -193,21 +139,24 @@ class Dense:
         weight, bias = self.layer.weight, self.layer.bias
         sums.add(weight, sums.of(weight), d, kept(self.a, sound), leaves)
         if bias is not None:
+            if self.d is not self.by_bias:
+                d = kept(self.by_bias, sound) * share[:, None]
             sums.add(bias, sums.of(bias), d, torch.ones_like(share)[:, None], leaves)
 
 
 class Places:
-    """The gradients of a layer that is applied at several places of a record: sum over places p of
-    d_p a_p'.
+    """The gradients of a layer that is applied at several places of a record, or to several copies
+    of it: sum over places p of d_p a_p'.
 
     ``a`` (n, places, inputs), ``d`` (n, places, outputs). Formed for each record where that is
     small, else their norm comes from the products between places.
     """
 
     def __init__(self, layer: Any, a: Tensor, d: Tensor) -> None:
-        self.layer, self.a, self.d = layer, a, d
+        self.layer = layer
+        self.a, self.d = by_weights(layer, a, d)
         small = a.shape[2] * d.shape[2] <= a.shape[1] * FORMED
-        self.formed = torch.bmm(d.transpose(1, 2), a) if small else None
+        self.formed = torch.bmm(self.d.transpose(1, 2), self.a) if small else None
         self.bias = d.sum(1) if layer.bias is not None else None
 
     def squared(self) -> Tensor:
@@ -243,9 +192,7 @@ class Places:
 
     def add(self, share: Tensor, sound: Tensor | None, leaves: list[slice], sums: Sums) -> None:
         weight, bias = self.layer.weight, self.layer.bias
-        out = sums.of(weight)
-        if isinstance(self.layer, nn.Conv2d):
-            out = out.permute(0, 2, 3, 1)  # as patches have them: channels last
+        out = channels_last(sums.of(weight))
         if self.formed is not None:
             sums.add(weight, out, share[:, None], kept(self.formed, sound).flatten(1), leaves)
         else:
@@ -258,24 +205,37 @@ class Places:
             sums.add(bias, sums.of(bias), kept(self.bias, sound), share[:, None], leaves)
 
 
+def channels_last(x: Tensor) -> Tensor:
+    """The numbers of a kernel as patches have them; those of a linear layer as they are."""
+    return x.permute(0, 2, 3, 1) if x.dim() == 4 else x
+
+
 # A record's gradient of a layer is formed where it has at most this many numbers a place.
 FORMED = 64
 CHANNELS_LAST = 8
 
 
-def part_of(layer: nn.Module, a: Tensor, d: Tensor) -> Dense | Places:
-    """The gradients of ``layer`` on records with inputs ``a`` and derivatives ``d``."""
+def part_of(layer: nn.Module, a: Tensor, d: Tensor, copies: int = 1) -> Dense | Places:
+    """The gradients of ``layer`` on records with inputs ``a`` and derivatives ``d``, ``copies``
+    rows of each standing for one record.
+    """
     if isinstance(layer, nn.Conv2d):
         places = (
             d.flatten(2).transpose(1, 2)
             if d.is_contiguous()
             else d.permute(0, 2, 3, 1).flatten(1, 2)
         )
-        return Places(layer, patches(layer, a), places)
-    if a.dim() == 2:
+        return Places(layer, gathered(patches(layer, a), copies), gathered(places, copies))
+    if a.dim() == 2 and copies == 1:
         assert isinstance(layer, nn.Linear)
         return Dense(layer, a, d)
-    return Places(layer, a.flatten(1, -2), d.flatten(1, -2))
+    a, d = (x.flatten(1, -2) if x.dim() > 2 else x[:, None] for x in (a, d))
+    return Places(layer, gathered(a, copies), gathered(d, copies))
+
+
+def gathered(x: Tensor, copies: int) -> Tensor:
+    """``x`` (n copies, places, k) as (n, copies * places, k): copies are places of their record."""
+    return x.reshape(len(x) // copies, copies * x.shape[1], x.shape[2])
 
 
 def framed(x: Tensor) -> Tensor:
@@ -339,8 +299,8 @@ class Mapped:
             given = {place: value for name, value in parameters.items() for place in places[name]}
             # Ties are resolved here: functional_call would set a layer that stands in two places
             # twice, and leave what it was called with in it.
-            scores = torch.func.functional_call(module, given, (x[None],), tie_weights=False)
-            return F.cross_entropy(scores, y[None], reduction="sum")
+            scores = torch.func.functional_call(module, given, (x,), tie_weights=False)
+            return F.cross_entropy(scores, y.expand(len(x)), reduction="sum") / len(x)
 
         def score(x: Tensor) -> Tensor:
             score: Tensor = module(x[None])[0]
@@ -354,7 +314,8 @@ class Mapped:
         self.scores: Callable[[Tensor], Tensor] = torch.func.vmap(score)
 
     def per_record(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
-        """Each record's gradient, by parameter name."""
+        """Each record's gradient, by parameter name: the mean over its copies in ``x``."""
+        x = x.view(len(y), copies_of(x, y), *x.shape[1:])
         parameters = {name: value.detach() for name, value in self.parameters.items()}
         return {name: value.detach() for name, value in self.gradients(parameters, x, y).items()}
 
@@ -370,6 +331,9 @@ class Mapped:
             sums.add(
                 parameter, sums.of(parameter), share[:, None], kept(value, sound).flatten(1), leaves
             )
+
+    def finish(self, sums: Sums) -> None:
+        """Nothing: what was added are gradients by the parameters."""
 
     def squared_norms(self, x: Tensor, y: Tensor) -> Tensor:
         """Squared norm of each record's gradient, shape (n,)."""

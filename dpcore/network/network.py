@@ -16,30 +16,26 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dpcore.errors import InputError
-from dpcore.network.clipping import (
-    Closed,
-    Mapped,
-    has_closed_form,
-    has_parameters,
-    layers_of,
-    places_of,
-)
-from dpcore.network.models import (
-    Described,
-    make_module,
+from dpcore.network.clipping import Closed, Mapped, places_of
+from dpcore.network.images import Copies, Standardise, Upright
+from dpcore.network.layers import has_closed_form, has_parameters, layers_of
+from dpcore.network.models import Described, make_module
+from dpcore.network.passes import LEAST, MARGIN, MOST, Records, Sums, keys_of, passes
+from dpcore.network.refusals import (
     refuse_branches,
     refuse_coarse_products,
     refuse_layers,
     refuse_mixing,
     refuse_ties,
 )
-from dpcore.network.passes import LEAST, MARGIN, MOST, Records, Sums, keys_of, passes
 from dpcore.objective.base import check_count
 from dpcore.problem import Problem
 
 Array = np.ndarray
 
 DTYPES = {"single": torch.float32, "double": torch.float64}
+# Layers that leave the pixels of an image where they stand.
+IMAGE_TO_IMAGE = (Upright, Standardise, nn.Unflatten, nn.Flatten)
 # Records of one pass: as many as keep the patches of convolutions within this many numbers.
 PATCHES = 2_500_000
 # vmap forms every record's gradient: together at most this many numbers.
@@ -83,6 +79,11 @@ class Network:
                 value  # all parameters live in one vector, so that they are set in one go
             )
         self.added = Sums(self.parameters.values(), self.dtype)
+        self.copies = (
+            Copies(spec.image, spec.copies, spec.shift, spec.mirror)
+            if spec.shift or spec.mirror
+            else None
+        )
         self.features, self.body, self.closed = self._split()
         self.rows = self._rows()
 
@@ -103,7 +104,7 @@ class Network:
             self.sums: Closed | Mapped = Mapped(self.module, self.parameters)
             refuse_branches(self.sums, self.spec.inputs, self.dtype)
             return None, self.module, False
-        first = next(i for i, layer in enumerate(layers) if has_parameters(layer))
+        first = next(i for i, layer in enumerate(layers) if self._begins(layer))
         self.sums = Closed(layers[first:])
         return (
             (nn.Sequential(*layers[:first]) if first else None),
@@ -117,17 +118,27 @@ class Network:
             id(p) in self.added.shapes for p in layer.parameters()
         )
 
+    def _begins(self, layer: nn.Module) -> bool:
+        """Whether ``layer`` is computed anew in each step: it is trained, or would not leave an
+        image to be moved.
+        """
+        if self.copies is not None and type(layer) not in IMAGE_TO_IMAGE:
+            return True
+        return has_parameters(layer)
+
     def _rows(self) -> int:
         """Records of one pass, from the shapes of the layers."""
+        copies = self.spec.copies
         if not self.closed:
-            return max(LEAST, min(MOST, FORMED_NUMBERS // self.dimension))
+            return max(LEAST, min(MOST, FORMED_NUMBERS // self.dimension) // copies)
         x, patches = self.described(np.zeros((1, self.spec.inputs))), 0
         with torch.no_grad():
             body: Any = self.body  # a sequence where there is a closed form
             for layer in body:
                 x = layer(x)
                 patches += places_of(layer, tuple(x.shape))
-        return max(LEAST, min(MOST, PATCHES // patches)) if patches else MOST
+        most = min(MOST, PATCHES // patches) if patches else MOST
+        return max(LEAST, most // copies)
 
     def described(self, X: Array) -> Tensor:
         """The public features of records given as rows."""
@@ -191,15 +202,28 @@ class Network:
         keys = keys_of(x, y)
         order = np.argsort(keys, kind="stable")
         x = x[order]
-        return Records(x, y[order], keys[order], self.sums.squares(x)), order
+        squares = self.sums.squares(x) if self.copies is None else None
+        return Records(x, y[order], keys[order], squares), order
 
     def gradient_sum(self, w: Array, records: Records, clip_norm: float = inf) -> Array:
         """Sum of clipped gradients over the records, shape (d,), float64."""
         self.load(w)
         self.added.start()
+        order = self.order(w)
         for rows, leaves in passes(records.keys, self.rows):
-            self.sums.add(records[rows], clip_norm, leaves, self.added)
+            self.sums.add(self.moved(records[rows], order), clip_norm, leaves, self.added)
+        self.sums.finish(self.added)
         return np.asarray(self.added.total)
+
+    def order(self, w: Array) -> Array | None:
+        """The order in which copies are taken at ``w``; None where there are none."""
+        return None if self.copies is None else self.copies.order(w)
+
+    def moved(self, records: Records, order: Array | None) -> Records:
+        """The copies of ``records`` that a gradient is of; ``records`` where there are none."""
+        if self.copies is None or order is None:
+            return records
+        return self.copies.of(records, order)
 
     def losses(self, x: Tensor, y: Tensor) -> Array:
         """Cross-entropy of each record with the parameters as they are, shape (n,), float64."""

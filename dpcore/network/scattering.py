@@ -20,16 +20,6 @@ GROUP = 3  # channels that are centred and scaled together
 STRIDE = 4
 
 
-class Standardise(nn.Module):
-    """(x - mean of x) / standard deviation of x, of each record by itself; a constant record
-    becomes 0.
-    """
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = x - x.mean(dim=1, keepdim=True)
-        return x / x.square().mean(dim=1, keepdim=True).sqrt().clamp_min(1e-6)
-
-
 class Scattering(nn.Module):
     """Two-layer Morlet scattering (Bruna & Mallat 2013; J = 2, L = 8), normalised within each
     record.

@@ -74,9 +74,11 @@ class CrossEntropy(MarginLoss):
 
 KINDS = ("linear", "mlp", "cnn", "small_cnn", "deep_cnn", "scattering", "module")
 IMAGES = ("cnn", "small_cnn", "deep_cnn", "scattering")
-ACTIVATIONS = ("tanh", "relu")
+ACTIVATIONS = ("tanh", "relu", "elu")
 POOLS = ("max", "mean")
 PRECISIONS = ("single", "double")
+# What is done to images, with the values that do nothing.
+ON_IMAGES = {"upright": False, "shrink": 1, "copies": 1, "shift": 0, "mirror": False}
 
 
 @dataclass(frozen=True)
@@ -87,9 +89,16 @@ class NetworkSpec:
     ``small_cnn`` and ``deep_cnn`` on images; ``scattering`` (fixed wavelet features, then softmax
     regression); ``module``: the class ``path`` ("package.module:Name"), made with ``arguments``.
     ``image``: channels, height, width of a record.
-    ``standardise``: each record is first brought to mean 0 and variance 1 by its own numbers, which
-    is public. ``seed`` draws the first parameters, in public. ``precision``: arithmetic of the
-    network in single (fast) or double.
+    ``upright`` takes the slant off each image (``images.Upright``), ``standardise`` brings each
+    record to mean 0 and variance 1 by its own numbers, ``shrink`` s > 1 takes the means of s x s
+    pixels: in this order, record by record, in public. ``group_norm`` centres and scales small
+    groups of channels after each hidden layer, within the record (Wu & He 2018, without
+    parameters); ``standard_weights`` takes the weights of its units centred and of norm 1
+    (``layers.StandardLinear``). ``copies`` K, ``shift`` and ``mirror``: while it trains, a
+    record's gradient is the mean over K copies of its image that are moved and mirrored, and is
+    clipped as one (``images.Copies``; De et al. 2022); losses and scores are of the image itself.
+    ``seed`` draws the first parameters, in public. ``precision``: arithmetic of the network in
+    single (fast) or double.
     """
 
     inputs: int
@@ -99,7 +108,14 @@ class NetworkSpec:
     activation: str = "tanh"
     pool: str = "max"
     image: tuple[int, ...] = ()
+    group_norm: bool = False
+    standard_weights: bool = False
+    upright: bool = False
     standardise: bool = False
+    shrink: int = 1
+    copies: int = 1
+    shift: int = 0
+    mirror: bool = False
     path: str | None = None
     arguments: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
@@ -117,7 +133,9 @@ class NetworkSpec:
         require_choice(ACTIVATIONS, activation=self.activation)
         require_choice(POOLS, pool=self.pool)
         require_choice(PRECISIONS, precision=self.precision)
+        require_count(shrink=self.shrink, copies=self.copies)
         self._check_image()
+        self._check_moves()
         if (self.kind == "module") != (self.path is not None):
             raise InputError(
                 "Expected a path 'package.module:Name' for kind module and for no other, got "
@@ -140,6 +158,34 @@ class NetworkSpec:
             raise InputError(
                 f"Expected channels, height and width of the {self.inputs} numbers of a record, "
                 f"got image={list(self.image)!r}; their product must be {self.inputs}."
+            )
+
+    def _check_moves(self) -> None:
+        """Raise ``InputError`` where what is done to images does not go with the image."""
+        asked = [name for name in ON_IMAGES if getattr(self, name) != ON_IMAGES[name]]
+        if asked and not self.image:
+            raise InputError(
+                f"Expected the image of a record for {asked[0]}={getattr(self, asked[0])!r}, got "
+                "none; give its channels, height and width, for example image=[1, 28, 28]."
+            )
+        if not asked:
+            return
+        least = min(self.image[1:])
+        if isinstance(self.shift, bool) or not 0 <= self.shift < least:
+            raise InputError(
+                f"Expected a shift of 0 to {least - 1} pixels of image={list(self.image)}, got "
+                f"shift={self.shift!r}."
+            )
+        if self.shrink > least:
+            raise InputError(
+                f"Expected squares within image={list(self.image)}, got shrink={self.shrink!r}; "
+                f"use {least} or less."
+            )
+        most = (2 * self.shift + 1) ** 2 * (2 if self.mirror else 1)
+        if self.copies > most:
+            raise InputError(
+                f"Expected at most {most} copies of a record for shift={self.shift} and "
+                f"mirror={self.mirror}, got copies={self.copies}; allow longer shifts."
             )
 
     @property

@@ -185,13 +185,32 @@ class ModelSection(Section):
     hidden: tuple[Count, ...] = Field(
         default=(256, 256), description="widths of the mlp, for example [256, 256]"
     )
-    activation: str = Field(default="tanh", description="tanh or relu")
+    activation: str = Field(default="tanh", description="tanh, relu or elu")
+    group_norm: bool = Field(
+        default=False,
+        description="true or false: groups of channels centred and scaled in the record",
+    )
+    standard_weights: bool = Field(
+        default=False,
+        description="true or false: weights of hidden units are taken centred and of norm 1",
+    )
     pool: str = Field(default="max", description="max or mean")
     image: tuple[Count, ...] = Field(
         default=(), description="channels, height and width, for example [1, 28, 28]"
     )
+    upright: bool = Field(
+        default=False, description="true or false: the slant is taken off every image"
+    )
     standardise: bool = Field(
         default=False, description="true or false: every record to mean 0 and variance 1"
+    )
+    shrink: Count = Field(default=1, description="means of so many by so many pixels of an image")
+    copies: Count = Field(
+        default=1, description="a record's gradient is the mean over so many copies of its image"
+    )
+    shift: int = Field(default=0, ge=0, description="pixels that a copy is moved by at most")
+    mirror: bool = Field(
+        default=False, description="true or false: copies may be mirrored left to right"
     )
     path: str | None = Field(default=None, description="of kind module: package.module:Name")
     arguments: dict[str, Any] = Field(

@@ -39,12 +39,12 @@ MUTANTS = [
     ),
     Mutant(
         "dpcore/network/clipping.py",
-        'reduction="sum")\n            slopes',
-        'reduction="mean")\n            slopes',
+        'reduction="sum") / copies\n            slopes',
+        'reduction="mean") / copies\n            slopes',
         f"{TN}/test_gradients.py",
     ),
     Mutant(
-        "dpcore/network/clipping.py",
+        "dpcore/network/layers.py",
         "found if len(set(places))",
         "found if True or len(set(places))",
         f"{TN}/test_gradients.py",
@@ -115,13 +115,13 @@ MUTANTS = [
         f"{TN}/test_gradients.py",
     ),
     Mutant(
-        "dpcore/network/models.py",
+        "dpcore/network/refusals.py",
         "close(scores, alone",
         "close(scores, scores",
         f"{TN}/test_models.py",
     ),
     Mutant(
-        "dpcore/network/models.py",
+        "dpcore/network/refusals.py",
         "not torch.equal(buffer, before[name])",
         "False",
         f"{TN}/test_models.py",
@@ -134,5 +134,44 @@ MUTANTS = [
     ),
     Mutant(
         "dpcore/network/models.py", "torch.manual_seed(spec.seed)", "pass", f"{TN}/test_models.py"
+    ),
+    Mutant(
+        "dpcore/network/network.py",
+        "            self.sums.add(self.moved(records[rows], order), clip_norm, leaves, self.added)",
+        "            moved, copies = self.moved(records[rows], order), self.spec.copies\n"
+        "            for k in range(copies):\n"
+        "                part = Records(moved.x[k::copies], moved.y, moved.keys)\n"
+        "                self.sums.add(part, clip_norm, leaves, self.added)",
+        f"{TN}/test_replay.py",
+    ),
+    Mutant(
+        "dpcore/network/clipping.py",
+        "/ copies\n            slopes",
+        "\n            slopes",
+        f"{TN}/test_images.py",
+    ),
+    Mutant(
+        "dpcore/network/images.py",
+        "first = (records.keys % np.uint64(self.moves)).astype(np.int64)",
+        "first = np.arange(n)",
+        f"{TN}/test_images.py",
+    ),
+    Mutant(
+        "dpcore/network/layers.py",
+        "d / lengths_of(layer.weight)",
+        "d",
+        f"{TN}/test_images.py",
+    ),
+    Mutant(
+        "dpcore/network/clipping.py",
+        "            if isinstance(layer, STANDARD):\n",
+        "            if False:\n",
+        f"{TN}/test_gradients.py",
+    ),
+    Mutant(
+        "dpcore/network/layers.py",
+        "        return not bool(layer.affine)",
+        "        return True",
+        f"{TN}/test_models.py",
     ),
 ]

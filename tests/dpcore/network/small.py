@@ -26,13 +26,30 @@ SPECS = {
     "small_cnn": {"kind": "small_cnn", "image": (1, 16, 16)},
     "deep_cnn": {"kind": "deep_cnn", "image": (3, 8, 8)},
     "scattering": {"kind": "scattering", "image": IMAGE},
+    "normed": {
+        "kind": "small_cnn",
+        "image": (1, 16, 16),
+        "activation": "elu",
+        "group_norm": True,
+        "standard_weights": True,
+    },
+    "prepared": {
+        "kind": "mlp",
+        "image": IMAGE,
+        "hidden": (9, 7),
+        "group_norm": True,
+        "standard_weights": True,
+        "upright": True,
+        "standardise": True,
+        "shrink": 2,
+    },
     "module": {
         "kind": "module",
         "path": "tests.dpcore.network.small:Residual",
         "arguments": {"width": 5},
     },
 }
-INPUTS = {"small_cnn": 256, "deep_cnn": 192}
+INPUTS = {"small_cnn": 256, "normed": 256, "deep_cnn": 192}
 
 
 def spec_of(name: str, **changes: Any) -> NetworkSpec:

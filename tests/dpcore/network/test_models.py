@@ -13,7 +13,7 @@ from torch import nn
 from dpcore.accounting import Target
 from dpcore.algorithms import check_assumptions, make, registry
 from dpcore.errors import AssumptionNotMet, InputError
-from dpcore.network.clipping import has_closed_form
+from dpcore.network.layers import has_closed_form
 from dpcore.network.network import Network
 from dpcore.network.spec import NetworkSpec, network_problem
 from dpcore.problem import Adjacency
@@ -125,6 +125,8 @@ def test_what_runs_beside_a_layer_takes_the_closed_form_away() -> None:
     with pytest.raises(AssumptionNotMet, match="depend on that record alone"):
         Network(nn.Sequential(nn.ZeroPad2d((0, 0, 1, -1)), nn.Linear(6, 4)), spec)
     assert not has_closed_form(nn.ZeroPad2d((0, 0, 1, -1)))
+    assert has_closed_form(nn.GroupNorm(2, 4, affine=False))
+    assert not has_closed_form(nn.GroupNorm(2, 4))
     assert has_closed_form(nn.ZeroPad2d(1))
 
 

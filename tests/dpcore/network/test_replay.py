@@ -4,7 +4,7 @@ may differ.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,40 @@ MODELS = {
         kind="module",
         path="tests.dpcore.network.small:Residual",
         arguments={"width": 3},
+        precision="double",
+    ),
+    "copies": NetworkSpec(
+        inputs=6,
+        outputs=3,
+        hidden=(5,),
+        image=(1, 2, 3),
+        copies=3,
+        shift=1,
+        mirror=True,
+        precision="double",
+    ),
+    "copies of images": NetworkSpec(
+        inputs=196,
+        outputs=3,
+        kind="cnn",
+        image=IMAGE,
+        group_norm=True,
+        standard_weights=True,
+        upright=True,
+        standardise=True,
+        copies=2,
+        shift=1,
+        precision="double",
+    ),
+    "copies for a module": NetworkSpec(
+        inputs=196,
+        outputs=4,
+        kind="module",
+        path="tests.dpcore.network.small:Residual",
+        arguments={"width": 3},
+        image=IMAGE,
+        copies=2,
+        shift=1,
         precision="double",
     ),
 }
@@ -112,4 +146,26 @@ def test_a_missing_clip_would_show(name: str, monkeypatch: pytest.MonkeyPatch) -
     network = MODELS["mlp"].build()
     problem = network_problem(network, RECORDS, l2=0.1)
     shown = replayed(make(name, SETTINGS[name]), problem, pair(network, problem.adjacency))
+    assert max(shown.ratios) > 2.0
+
+
+def test_copies_that_are_clipped_one_by_one_would_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then a record would count once for each of its copies."""
+    spec = MODELS["copies"]
+    whole = Network.gradient_sum
+
+    def each(self: Network, w: np.ndarray, records: Any, clip_norm: float = np.inf) -> np.ndarray:
+        moved, copies = self.moved(records, self.order(w)), self.copies
+        monkeypatch.setattr(self, "copies", None)
+        parts = [
+            whole(self, w, replace(records, x=moved.x[k :: spec.copies]), clip_norm)
+            for k in range(spec.copies)
+        ]
+        monkeypatch.setattr(self, "copies", copies)
+        return np.sum(parts, axis=0)
+
+    monkeypatch.setattr(Network, "gradient_sum", each)
+    network = spec.build()
+    problem = network_problem(network, RECORDS, l2=0.1)
+    shown = replayed(make("dp_sgd", SETTINGS["dp_sgd"]), problem, pair(network, problem.adjacency))
     assert max(shown.ratios) > 2.0

@@ -156,6 +156,13 @@ LARGE = {
     "rows": NetworkSpec(inputs=12, outputs=3, hidden=(7,), activation="relu"),
     "formed": NetworkSpec(**IMAGE, kind="small_cnn"),
     "places": NetworkSpec(**IMAGE, kind="small_cnn"),
+    "normed": NetworkSpec(
+        **IMAGE, kind="small_cnn", activation="elu", group_norm=True, standard_weights=True
+    ),
+    "copies of rows": NetworkSpec(
+        **IMAGE, hidden=(7,), standardise=True, shrink=2, copies=3, shift=1
+    ),
+    "copies": NetworkSpec(**IMAGE, kind="small_cnn", copies=2, shift=1, mirror=True),
 }
 
 
@@ -187,7 +194,9 @@ def sums_of_passes(data: NetworkObjective, w: np.ndarray, clip_norm: float) -> l
     found = []
     for rows, leaves in passes(records.keys, network.rows):
         network.added.start()
-        network.sums.add(records[rows], clip_norm, leaves, network.added)
+        part = network.moved(records[rows], network.order(w))
+        network.sums.add(part, clip_norm, leaves, network.added)
+        network.sums.finish(network.added)
         found.append(network.added.total.numpy().tobytes())
     return found
 
@@ -255,13 +264,12 @@ def test_the_last_digits_of_a_record_do_not_depend_on_who_else_is_there(name: st
     data = NetworkObjective(network, X, rng.integers(0, 3, len(X)).astype(float))
     network.load(0.3 * rng.normal(size=network.dimension))
 
+    copies, order = network.spec.copies, network.order(np.zeros(network.dimension))
+
     def slopes(start: int, stop: int) -> list[torch.Tensor]:
-        return [
-            d
-            for _, _, d in network.sums.backward(
-                data.records.x[start:stop], data.records.y[start:stop]
-            )
-        ]
+        part = network.moved(data.records[start:stop], order)
+        found = [d for _, _, d in network.sums.backward(part.x, part.y)]
+        return [d.view(stop - start, copies, *d.shape[1:]) for d in found]
 
     for place in (0, 1, 5, 17):
         whole = slopes(place, network.rows + place)

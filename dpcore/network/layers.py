@@ -1,0 +1,152 @@
+"""Which layers have gradients in closed form; those that take weights centred and scaled."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from dpcore.network.images import Standardise, Upright
+from dpcore.network.scattering import Scattering
+
+# Rows of weights shorter than this are not scaled up further.
+SHORTEST = 1e-6
+
+
+def directions(weight: Tensor) -> Tensor:
+    """The weights of each unit as a row (outputs, k), centred and scaled to norm 1."""
+    centred = weight.flatten(1) - weight.flatten(1).mean(dim=1, keepdim=True)
+    return centred / lengths_of(weight)[:, None]
+
+
+def lengths_of(weight: Tensor) -> Tensor:
+    """|w_o - mean of w_o| of each unit o, shape (outputs,)."""
+    rows = weight.flatten(1)
+    centred = rows - rows.mean(dim=1, keepdim=True)
+    found: Tensor = torch.linalg.vector_norm(centred, dim=1).clamp_min(SHORTEST)
+    return found
+
+
+class StandardLinear(nn.Linear):
+    """x W' + b with rows u_o = (w_o - mean) / |w_o - mean| for W: weight standardisation, Qiao et
+    al. (2019), scaled by the root of the inputs as in De et al. (2022), section 3.1.
+
+    By the chain rule the gradient by w_o is P_o g_o / |w_o - mean|, g_o the one by u_o and
+    P_o = (I - u_o u_o')(I - 1 1'/k), a projection that is the same for all records.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, directions(self.weight), self.bias)
+
+
+class StandardConv2d(nn.Conv2d):
+    """A convolution with the weights of ``StandardLinear``: one row for each output channel."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight = directions(self.weight).view_as(self.weight)
+        found: Tensor = self._conv_forward(x, weight, self.bias)
+        return found
+
+
+STANDARD = (StandardLinear, StandardConv2d)
+
+
+def by_weights(layer: nn.Module, a: Tensor, d: Tensor) -> tuple[Tensor, Tensor]:
+    """A layer's inputs ``a`` (..., k) and derivatives ``d`` (..., outputs) whose products are the
+    gradients by its weights: where these are taken scaled, inputs are centred, since
+    (I - 1 1'/k) a is, and derivatives divided by |w_o - mean|. What is left out, I - u_o u_o', is
+    applied to sums (``projected``) and makes norms a little too large, never too small.
+    """
+    if not isinstance(layer, STANDARD):
+        return a, d
+    return a - a.mean(dim=-1, keepdim=True), d / lengths_of(layer.weight)
+
+
+def projected(rows: Tensor, weight: Tensor) -> Tensor:
+    """Every P_o of ``StandardLinear`` applied to gradients ``rows`` (outputs, k) by ``weight``, a
+    kernel's given with its channels last. No projection lengthens a difference, so sums of
+    neighbours stay as close as they were.
+    """
+    unit = directions(weight if weight.dim() == 2 else weight.permute(0, 2, 3, 1)).to(rows.dtype)
+    rows = rows - rows.mean(dim=1, keepdim=True)
+    return rows - unit * (rows * unit).sum(dim=1, keepdim=True)
+
+
+# Layers without parameters that treat records one by one.
+PLAIN = (
+    nn.ReLU,
+    nn.Tanh,
+    nn.Sigmoid,
+    nn.GELU,
+    nn.ELU,
+    nn.SiLU,
+    nn.LeakyReLU,
+    nn.Softplus,
+    nn.Identity,
+    nn.MaxPool2d,
+    nn.AvgPool2d,
+    nn.AdaptiveAvgPool2d,
+    nn.ZeroPad2d,
+    Scattering,
+    Standardise,
+    Upright,
+)
+
+
+def layers_of(module: nn.Module) -> list[nn.Module] | None:
+    """The layers of a sequence in their order, sequences inside it opened; None for any other
+    structure.
+
+    Only exact types count: a subclass may do something else. A layer, or a parameter, may stand in
+    one place only.
+    """
+    if type(module) is not nn.Sequential or is_hooked(module):
+        return None
+    found: list[nn.Module] = []
+    for layer in module:
+        inner = layers_of(layer) if type(layer) is nn.Sequential else [layer]
+        if inner is None:
+            return None
+        found += inner
+    places = [id(parameter) for layer in found for parameter in layer.parameters()]
+    return found if len(set(places)) == len(places) else None
+
+
+def has_parameters(layer: nn.Module) -> bool:
+    return any(True for _ in layer.parameters())
+
+
+def is_plain(layer: nn.Module) -> bool:
+    """Whether a layer has no parameters and treats records one by one."""
+    if type(layer) is nn.Flatten:
+        return layer.start_dim >= 1
+    if type(layer) is nn.Unflatten:
+        return isinstance(layer.dim, int) and layer.dim >= 1
+    if type(layer) is nn.GroupNorm:
+        return not bool(layer.affine)
+    if type(layer) is nn.ZeroPad2d and min(layer.padding) < 0:
+        return False  # on rows it may take some records away and add others
+    return type(layer) in PLAIN
+
+
+def is_hooked(layer: nn.Module) -> bool:
+    """Whether something runs beside the layer's own forward pass, which may mix records or change
+    parameters.
+    """
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return any(getattr(layer, name, None) for name in hooks)
+
+
+def has_closed_form(layer: nn.Module) -> bool:
+    """Whether ``layer`` is plain, linear, or a convolution in one group with zero padding, and
+    nothing more.
+    """
+    if is_hooked(layer):
+        return False
+    if isinstance(layer, nn.Conv2d) and type(layer) in (nn.Conv2d, StandardConv2d):
+        return (
+            layer.groups == 1
+            and layer.padding_mode == "zeros"
+            and not isinstance(layer.padding, str)
+        )
+    return type(layer) in (nn.Linear, StandardLinear) or is_plain(layer)
