@@ -77,6 +77,36 @@ MUTANTS = [
         "tests/test_auto_fine.py",
     ),
     Mutant(
+        "dpcore/algorithms/scaled_gd.py",
+        "block.fine and not (self.intercept and ",
+        "block.fine and not (",
+        "tests/test_auto_fine.py",
+    ),
+    Mutant(
+        "dpcore/algorithms/scaled_gd.py",
+        "total += 2.0 if k > 1 else 1.0",
+        "total += 2.0 if k > 1 and not block.fine else 1.0",
+        "tests/test_auto_fine.py",
+    ),
+    Mutant(
+        "dpcore/algorithms/scaled_gd.py",
+        "                    1.0 - 1.0 / k\n",
+        "                    1.0 - 2.0 / k\n",
+        "tests/test_auto_fine.py",
+    ),
+    Mutant(
+        "dpcore/preprocess/terms.py",
+        "BAND_WIDTH * abs(scale) * noise",
+        "abs(scale) * noise",
+        "tests/dpcore/preprocess/test_terms.py",
+    ),
+    Mutant(
+        "dpcore/preprocess/terms.py",
+        "BAND_WIDTH * abs(scale)",
+        "BAND_WIDTH * scale",
+        "tests/dpcore/preprocess/test_terms.py",
+    ),
+    Mutant(
         "dpcore/preprocess/parts.py",
         "one[0][:, :, None] * self.other.width",
         "one[0][:, :, None] * self.one.width",

@@ -111,6 +111,10 @@ def test_the_band_is_two_standard_deviations_of_what_noise_in_the_weights_does()
         moved = np.std(np.array(seen) - term.values[0], axis=0)
         assert term.band is not None
         assert np.allclose(2.0 * moved, term.band, rtol=0.2, atol=1e-12)
+    turned = additive(made, W, True, noise=sigma, scale=-3.0)  # a label's unit may turn it around
+    bands = {term.name: term.band for term in turned.terms}
+    for term in calm.terms:
+        assert np.allclose(bands[term.name], 3.0 * term.band)
 
 
 def test_terms_are_centred_and_weighed_by_marginals() -> None:
