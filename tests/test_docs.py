@@ -79,8 +79,8 @@ def test_reference_pages_are_what_the_code_says() -> None:
         assert path.read_text(encoding="utf-8") == text, f"{path.name}: make it anew"
 
 
-def findings() -> Any:
-    spec = importlib.util.spec_from_file_location("findings", DOCS / "findings.py")
+def findings(name: str = "findings") -> Any:
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -101,6 +101,19 @@ def test_the_findings_are_what_the_cells_say() -> None:
     for command in claimed["runs"].values():
         named = re.search(r"dpflows compare (\S+\.yaml)", command)
         assert named is not None and (ROOT / named[1]).is_file()
+
+
+def test_marked_tables_of_the_benchmarks_are_what_their_cells_say() -> None:
+    """``python docs/benchmarks.py`` makes them anew; every table stands on the page and every file
+    of cells in one of them.
+    """
+    made = findings("benchmarks")
+    text = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
+    assert text == made.page()
+    specs = yaml.safe_load((made.DATA / "tables.yaml").read_text(encoding="utf-8"))
+    assert [found[2] for found in made.MARKED.finditer(text)] == list(specs)
+    assert {path.stem for path in made.DATA.glob("*.csv")} == {s["cells"] for s in specs.values()}
+    assert all(re.search(r"\d ± \d", made.table(spec)) for spec in specs.values())
 
 
 def test_a_verdict_follows_from_the_interval_of_paired_differences() -> None:
