@@ -51,6 +51,12 @@ MUTANTS = [
         "tests/tasks/compare/test_figures.py",
     ),
     Mutant(
+        "tasks/drawing/sheet.py",
+        "across.append(line.label)",
+        "across.insert(0, line.label)",
+        "tests/tasks/compare/test_figures.py",
+    ),
+    Mutant(
         "flows/terminal.py", "if not console.is_terminal:", "if console.is_terminal:", TEST_COMMAND
     ),
     Mutant(

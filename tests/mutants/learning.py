@@ -355,6 +355,12 @@ MUTANTS += [
     ),
     Mutant(
         "dpcore/algorithms/privbr.py",
+        "return max(min(self.cap * (scale if scale > 0 else largest), largest), TINY)",
+        "return max(self.cap * (scale if scale > 0 else largest), TINY)",
+        RANKING,
+    ),
+    Mutant(
+        "dpcore/algorithms/privbr.py",
         'geometry = "ball" if centred',
         'geometry = "ball" if True',
         RANKING,
