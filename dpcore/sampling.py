@@ -17,7 +17,7 @@ for fresh rows only.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -267,8 +267,15 @@ class Sampled(Mechanism):
         return subsampling.pure_amplified(self.mechanism.pure_epsilon, self.sampler.rate)
 
     def release(self, value: Any, rng: np.random.Generator) -> Any:
-        """The inner mechanism's noise on a value computed from the drawn rows."""
-        return self.mechanism.release(value, rng)
+        """The inner mechanism's noise on a value computed from the drawn rows.
+
+        On a grid of half the share where the price is that of a ball: there each of two records
+        moves the sum without them by half the sensitivity, and so much less may rounding add to it.
+        """
+        inner = self.mechanism
+        if isinstance(inner, Gaussian) and self.contributions == "ball":
+            inner = replace(inner, rounding=inner.rounding / 2.0)
+        return inner.release(value, rng)
 
     def distance(self, value: Any, other: Any) -> float:
         """The inner mechanism's distance."""

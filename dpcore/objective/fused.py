@@ -32,8 +32,9 @@ from dpcore.objective.coded.rows import CodedRows, Squares
 from dpcore.objective.rows import Dense, Rows, Scaled
 from dpcore.objective.sparse import Sparse, SparsePick
 
-# Rows that are summed by themselves.
-CHUNK = 2**18
+# Rows that are summed by themselves, as few for the reason of ``sparse.STRETCH``: the roundings that
+# one record sets off stay below 1e-6 of the clip.
+CHUNK = 2**16
 # From so many rows on a second thread gains more than it costs to start.
 THREADED = 500_000
 NUMBERS: dict[type, int] = {
@@ -219,15 +220,12 @@ def _stored(
     norms = rows.norms if clip != inf else np.empty(len(y))
     if clip != inf and not float(norms.max(initial=0.0)) < LONGEST:
         return None
-    if isinstance(inner, SparsePick):
-        total = np.zeros(len(w))
-        picked = (inner.picked, norms, y, w, middle, *terms, clip, total)
-        mass = kernels.picked_gradient(*_unsigned(inner.source.X), *picked)
-        return total, float(mass)
     if isinstance(inner, Sparse):
         run, stored = kernels.csr_gradient, _unsigned(inner.X)
-    else:
+    elif isinstance(inner, Dense):
         run, stored = kernels.dense_gradient, [inner.X]
+    else:
+        run, stored = kernels.picked_gradient, [*_unsigned(inner.source.X), inner.picked]
 
     def work(begin: int, end: int) -> tuple[Array, float]:
         total = np.zeros(len(w))

@@ -211,13 +211,13 @@ def csr_gradient(data, indices, ends, norms, y, begin, end, w, middle, loss, h, 
 
 
 @jit
-def picked_gradient(data, indices, ends, rows, norms, y, w, middle, loss, h, up, down, clip,
-                    total):  # fmt: skip
-    """As ``csr_gradient`` of ``rows``, in their order, with norms and labels of these alone."""
+def picked_gradient(data, indices, ends, rows, norms, y, begin, end, w, middle, loss, h, up, down,
+                    clip, total):  # fmt: skip
+    """As ``csr_gradient`` of ``rows[begin:end]``, with norms and labels of ``rows`` alone."""
     z, e, bits = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK, np.int64)
     mass = 0.0
-    for s in range(0, len(rows), BLOCK):
-        t = min(s + BLOCK, len(rows))
+    for s in range(begin, end, BLOCK):
+        t = min(s + BLOCK, end)
         m = t - s
         zs = z[:m]
         for i in range(m):

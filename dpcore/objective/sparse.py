@@ -29,6 +29,9 @@ from dpcore.objective.rows import (
 )
 from dpcore.rounding import UNIT, row_norms
 
+# Rows that are summed by themselves: in one running sum over millions of rows, the roundings that
+# one record sets off in those after it would add up to a share of the clip.
+STRETCH = 32_768
 # What a square may lose to underflow.
 TINY = 2.0**-1000
 # Share of the entries from which a view leaves out those of columns of scale 0: less of them is not
@@ -58,7 +61,7 @@ def canonical(X: Matrix) -> csr_array:
 
 
 class Sparse(Rows):
-    """A CSR matrix with one entry a place, read in one stretch."""
+    """A CSR matrix with one entry a place, read in stretches of ``STRETCH`` rows."""
 
     def __init__(self, X: csr_array, lengths: Array | None = None) -> None:
         super().__init__(lengths)
@@ -74,13 +77,24 @@ class Sparse(Rows):
         return row_norms(self._X)
 
     def stretches(self) -> Iterator[tuple[slice, Callable[[Array], Array]]]:
-        if self.n:
-            yield slice(0, self.n), self._X.__matmul__
+        for start in range(0, self.n, STRETCH):
+            rows = slice(start, min(start + STRETCH, self.n))
+            yield rows, self._part(rows).__matmul__
+
+    def _part(self, rows: slice) -> csr_array:
+        """These rows, without a copy of their entries."""
+        X = self._X
+        if rows == slice(0, self.n):
+            return X
+        ends = X.indptr[rows.start : rows.stop + 1]
+        kept = slice(ends[0], ends[-1])
+        shape = (len(ends) - 1, self.width)
+        return csr_array((X.data[kept], X.indices[kept], ends - ends[0]), shape=shape)
 
     def weighted_sum(self, W: Array, coefficient: Coefficient) -> Array:
         total = np.zeros(W.T.shape)
         for rows, z in self.scores(W):
-            total += (self._X.T @ coefficient(rows, z)).T
+            total += (self._part(rows).T @ coefficient(rows, z)).T
         return total.T
 
     def group_sums(self, coefficients: Array, ends: Array) -> Array:
@@ -142,10 +156,14 @@ class Sparse(Rows):
 
 def weighted(X: Any, width: int, c: Array, start: int) -> Array:
     """sum_i c_i x_i over the rows ``start`` .. ``start + len(c) - 1`` of a CSR matrix, (width,),
-    one row after the other and without a matrix of them.
+    in stretches of ``STRETCH`` and without a matrix of them.
     """
-    total, ends = np.zeros(width), X.indptr[start : start + len(c) + 1]
-    loops.csc_matvec(width, len(c), ends, X.indices, X.data, c, total)
+    total = np.zeros(width)
+    for begin in range(0, len(c), STRETCH):
+        part, some = np.zeros(width), np.ascontiguousarray(c[begin : begin + STRETCH])
+        ends = X.indptr[start + begin : start + begin + len(some) + 1]
+        loops.csc_matvec(width, len(some), ends, X.indices, X.data, some, part)
+        total += part
     return total
 
 

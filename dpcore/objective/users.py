@@ -16,6 +16,7 @@ from dpcore.losses import Array
 from dpcore.objective.base import check_count
 from dpcore.objective.linear import LinearObjective
 from dpcore.objective.rows import groups
+from dpcore.objective.sparse import STRETCH
 from dpcore.problem import Problem
 from dpcore.rounding import quotients, row_norms
 
@@ -77,7 +78,11 @@ class UserObjective:
         norms = row_norms(gradients) * (1.0 + self.rows.rows.margin)
         # no factor brings infinity, or what is no number, within a clip
         gradients[norms == np.inf] = 0.0
-        return np.asarray(np.minimum(1.0, quotients(clip_norm, norms)) @ gradients)
+        shares, total = np.minimum(1.0, quotients(clip_norm, norms)), np.zeros(len(w))
+        for start in range(0, self.n, STRETCH):
+            users = slice(start, start + STRETCH)
+            total += shares[users] @ gradients[users]
+        return total
 
     def value_sum(self, W: Array, clip: float = inf) -> Array:
         """Sum over users of their losses, each cut to [0, ``clip``], for every row of ``W`` (k, d);

@@ -65,6 +65,28 @@ def test_a_poisson_batch_of_a_ball_pays_the_pair(adjacency: Adjacency) -> None:
     assert (sampled.rdp(ORDERS) < triangle.rdp(ORDERS)).all()
 
 
+def test_rounding_keeps_each_record_in_the_ball_that_is_priced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Before the noise, either of two records moves the rounded sum of the others by at most the
+    radius of the price, whatever that sum is.
+    """
+    monkeypatch.setattr("dpcore.noise.integer_gaussian", lambda s, k, rng: np.zeros(k, np.int64))
+    size, clip = 64, 0.5 * (1.0 + 1e-5)
+    inner = Gaussian(2.0 * clip, 0.7, rounding=2.0**-10)
+    sampled = Poisson(1 / 16).amplify(inner, Adjacency.REPLACE_ONE, "ball")
+    record = np.full(size, clip / np.sqrt(size))
+    moves = []
+    for offset in np.linspace(0.0, 2e-3, 801):
+        rest = np.full(size, offset)
+        without, first, other = (
+            sampled.release(value, np.random.default_rng(0))
+            for value in (rest, rest + record, rest - record)
+        )
+        moves.append([np.linalg.norm(first - without), np.linalg.norm(other - without)])
+    assert clip < np.max(moves) <= inner.ratio / 2.0 * inner.sigma
+
+
 def exact(order: float, s: float, rate: float) -> float:
     """D_a(P* || Q*) to 30 digits, by pieces between the peaks."""
     with mpmath.workdps(30):
