@@ -321,6 +321,7 @@ class NetworkObjective:
 
         A record whose gradient is not finite contributes nothing.
         """
+        refuse_coarse_products()
         return self.network.gradient_sum(w, self.records, clip_norm)
 
     def value_sum(self, W: Array, clip: float = inf) -> Array:

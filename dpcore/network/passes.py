@@ -22,14 +22,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from dpcore.network.spec import MARGINS
+
 Array = np.ndarray
 
 # Records of a pass at most; of a leaf of it, which is summed in the precision of the network; and
 # how many leaves are then added in it.
 MOST, LEAF, TOGETHER = 1024, 192, 8
-# Share taken off clips for the rounding of sums over records, by the network's precision; see
-# ``Closed``. Norms are upper bounds.
-MARGIN = {torch.float32: 5.5e-3, torch.float64: 1e-4}
+# Share taken off clips, by the network's precision. Norms are upper bounds.
+MARGIN = {torch.float32: MARGINS["single"], torch.float64: MARGINS["double"]}
 # A pass of fewer records is filled up to this many: libraries take other kernels for a few rows,
 # and the last digits of a record's scores and slopes would depend on how many others stand beside
 # it.

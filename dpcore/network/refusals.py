@@ -60,17 +60,32 @@ def refuse_ties(module: nn.Module) -> None:
             )
 
 
+# A product of float32 matrices errs by at most the sum's length in units of 2^-24; coarser digits
+# begin at 2^-11 a factor.
+COARSE = 2.0**-16
+
+
 def refuse_coarse_products() -> None:
-    """Raise ``AssumptionNotMet`` where torch may multiply float32 matrices in fewer digits: no
-    bound here covers it.
+    """Raise ``AssumptionNotMet`` where torch multiplies float32 matrices in fewer digits: no bound
+    here covers it. Asked of a product of made-up numbers, whichever switch it is.
     """
-    found = torch.get_float32_matmul_precision()
-    if found != "highest":
-        raise AssumptionNotMet(
-            "Expected products of float32 matrices in float32, got "
-            f"torch.get_float32_matmul_precision() = {found!r}; call "
-            "torch.set_float32_matmul_precision('highest')."
-        )
+    rows = torch.linspace(0.1, 1.0, 24 * 32, dtype=torch.float64).reshape(24, 32).float()
+    images = rows[:, :27].reshape(1, 3, 8, 27)
+    found = {
+        "mm": (rows @ rows.T, rows.double() @ rows.double().T),
+        "bmm": (rows[None] @ rows.T[None], (rows.double() @ rows.double().T)[None]),
+        "conv2d": (
+            nn.functional.conv2d(images, images[..., :3]),
+            nn.functional.conv2d(images.double(), images[..., :3].double()),
+        ),
+    }
+    for name, (single, double) in found.items():
+        if not bool(((single.double() - double).abs() <= COARSE * double).all()):
+            raise AssumptionNotMet(
+                f"Expected products of float32 matrices in float32, got fewer digits from "
+                f"torch's {name}; call torch.set_float32_matmul_precision('highest') and leave "
+                "torch.backends.*.fp32_precision at 'ieee'."
+            )
 
 
 def refuse_mixing(module: nn.Module, inputs: int, outputs: int) -> None:

@@ -32,8 +32,8 @@ from dpcore.objective.coded.rows import CodedRows, Squares
 from dpcore.objective.rows import Dense, Rows, Scaled
 from dpcore.objective.sparse import Sparse, SparsePick
 
-# Rows that are summed by themselves, as few for the reason of ``sparse.STRETCH``: the roundings that
-# one record sets off stay below 1e-6 of the clip.
+# Rows that are summed by themselves, few for the reason of ``sparse.STRETCH``: what one record
+# moves by the roundings of others stays below 1e-6 of the clip.
 CHUNK = 2**16
 # From so many rows on a second thread gains more than it costs to start.
 THREADED = 500_000

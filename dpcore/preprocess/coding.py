@@ -110,7 +110,7 @@ def columns_of(part: ColumnEncoder, width: int) -> Columns:
     """Basis and slopes of one part among ``width`` columns."""
     basis, slopes = tables_of(part)
     return Columns(
-        part.names[0],
+        part.name,
         _placed(basis, part.start, width),
         None if slopes is None else _placed(slopes, part.start, width),
     )

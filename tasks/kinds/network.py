@@ -26,7 +26,7 @@ from dpcore.metrics import (
     probabilities,
     roc_auc,
 )
-from dpcore.network.spec import IMAGES, PACKAGES, NetworkSpec, network_problem
+from dpcore.network.spec import IMAGES, MARGINS, PACKAGES, NetworkSpec, network_problem
 from dpcore.preprocess.design import Data
 from dpcore.train import Planned, plan, run
 from tasks.config import TrainConfig
@@ -47,10 +47,10 @@ REMEMBERED, MOST_ITERATES = 20_000_000, 30
 # Records that the curve of the objective is computed on.
 CURVE_RECORDS = 10_000
 SINGLE = (
-    "the network computes in single precision: its clips are cut by 0.2 percent to cover the "
-    "rounding of sums, proved above 65,536 records, where sums are in double precision, and twice "
-    "the worst that was found on adversarial ones below; with model.precision double 0.01 percent "
-    "is cut, and proved"
+    f"the network computes in single precision: its clips are cut by {100 * MARGINS['single']:g} "
+    "percent to cover the rounding of sums, with model.precision double by "
+    f"{100 * MARGINS['double']:g} percent; proved for any records, if one has the same bits "
+    "whoever stands beside it, which is tested"
 )
 
 

@@ -8,6 +8,12 @@ N, TN = "dpcore/network", "tests/dpcore/network"
 
 MUTANTS = [
     Mutant(
+        "dpcore/network/network.py",
+        "        refuse_coarse_products()\n        return",
+        "        return",
+        f"{TN}/test_rounding.py",
+    ),
+    Mutant(
         "dpcore/network/clipping.py",
         "(inner + (1.0 if",
         "(inner + (0.0 if",

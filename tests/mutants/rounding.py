@@ -8,9 +8,25 @@ from tests.mutants.mutant import Mutant
 
 BOUNDS = "dpcore/ranking/bounds.py"
 SESSIONS = "tests/dpcore/ranking/test_rounding.py"
+STRETCHES = "tests/dpcore/objective/test_stretches.py"
 EXTREMES = "tests/dpcore/test_extremes.py"
 
 MUTANTS = [
+    # a record in the ball of its price; sums in stretches
+    Mutant(
+        "dpcore/sampling.py",
+        "rounding=inner.rounding / 2.0",
+        "rounding=inner.rounding",
+        "tests/dpcore/mechanisms/test_pairs.py",
+    ),
+    Mutant("dpcore/objective/sparse.py", "STRETCH = 32_768", "STRETCH = 2**40", STRETCHES),
+    Mutant("dpcore/objective/fused.py", "CHUNK = 2**16", "CHUNK = 2**40", STRETCHES),
+    Mutant(
+        "dpcore/objective/users.py",
+        "total += shares[users] @ gradients[users]",
+        "total = shares @ gradients",
+        STRETCHES,
+    ),
     # sums whose terms cancel: centring, margins, margins of the result
     Mutant(
         "dpcore/ranking/documents.py",

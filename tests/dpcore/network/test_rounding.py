@@ -5,6 +5,7 @@ the clip.
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -103,14 +104,24 @@ def test_a_norm_by_products_between_places_is_an_upper_bound(
     assert torch.all(Places(layer, rough, d).squared() <= 1.1 * true)
 
 
-def test_products_in_fewer_digits_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "medium")
-    with pytest.raises(
-        AssumptionNotMet,
-        match=r"'medium'; call "
-        r"torch.set_float32_matmul_precision\('highest'\)",
-    ):
+@pytest.mark.parametrize("name", ["matmul", "conv2d"])
+def test_products_in_fewer_digits_are_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked of the numbers, for torch has many switches; once more at each sum."""
+    network = nearly_equal(20, 0)
+    owner = torch.Tensor if name == "matmul" else torch.nn.functional
+    place = "__matmul__" if name == "matmul" else name
+    exact = getattr(owner, place)
+
+    def coarse(one: torch.Tensor, other: torch.Tensor, *rest: Any) -> torch.Tensor:
+        rounded = one if one.dtype is torch.float64 else one.bfloat16().float()
+        return exact(rounded, other, *rest)
+
+    monkeypatch.setattr(owner, place, coarse)
+    rule = r"set_float32_matmul_precision\('highest'\)"
+    with pytest.raises(AssumptionNotMet, match=rule):
         NetworkSpec(inputs=4, outputs=2, kind="linear").build()
+    with pytest.raises(AssumptionNotMet, match=rule):
+        network.gradient_sum(np.zeros(network.dimension), 1.0)
 
 
 def nearly_equal(n: int, seed: int) -> NetworkObjective:

@@ -367,6 +367,18 @@ def test_two_crossed_numbers_with_fractions_have_no_codes() -> None:
         assert (Coding.of(encoder) is not None) is coded
 
 
+def test_a_column_without_encoded_columns_is_coded_too() -> None:
+    columns = [
+        Column(name="only", kind="categorical", levels=("x",), drop_first=True),
+        Column(name="number", low=0, high=1),
+    ]
+    encoder = Encoder(columns)
+    coding = Coding.of(encoder)
+    frame = pd.DataFrame({"only": ["x", "x", "x"], "number": [0.0, 0.25, 1.0]})
+    rows = coding.rows(coding.table(frame, EncodingReport(), np.float64))
+    same(rows.X.toarray(), encoder.transform(frame))
+
+
 def test_columns_are_joined_into_bytes_and_their_rows_add_up() -> None:
     def one_hot(levels: int, start: int) -> Columns:
         places = np.arange(levels)
