@@ -310,7 +310,7 @@ def _nothing_there(schema: Schema, place: str | Path, what: str, by_schema: bool
     if Path(place).is_dir():
         return InputError(
             f"Expected files in the folder {what}={str(place)!r}, got none (names that begin with "
-            f"a dot or an underscore are no parts); correct the path.{how}"
+            f"a dot or an underscore, and schemas, are no parts); correct the path.{how}"
         )
     if is_wild(place):
         return InputError(

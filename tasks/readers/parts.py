@@ -158,9 +158,10 @@ def parts_at(place: str | Path, what: str = "data.path") -> list[Part]:
     """The files of one place, none where nothing is there.
 
     A folder stands for all files below it, of which names that begin with a dot or an underscore
-    are no parts (marks of success, metadata). The order of parts is that of their paths, code point
-    by code point: part-10 comes before part-2. Raises ``InputError`` for a URL with a password, and
-    for a file system that cannot be reached.
+    are no parts (marks of success, metadata), nor are schemas (``.yaml``, ``.yml``), in a pattern
+    either. Any other file is one: what is no table is refused by its name. The order of parts is
+    that of their paths, code point by code point: part-10 comes before part-2. Raises
+    ``InputError`` for a URL with a password, and for a file system that cannot be reached.
     """
     text = str(place)
     if SCHEME.match(text):
@@ -173,18 +174,28 @@ def parts_at(place: str | Path, what: str = "data.path") -> list[Part]:
     if WILD.search(text):
         found = [Path(name) for name in glob(text, recursive=True)]  # noqa: PTH207
         files = {file for name in found for file in ([name] if name.is_file() else _below(name))}
-        return sorted(files, key=str)
+        return sorted((file for file in files if not _declares(file.name)), key=str)
     return []
 
 
 def _below(folder: Path) -> list[Path]:
     files = (file for file in folder.rglob("*") if file.is_file())
-    seen = [file for file in files if not _hidden(file.relative_to(folder).parts)]
+    seen = [file for file in files if not _beside(file.relative_to(folder).parts)]
     return sorted(seen, key=lambda file: file.as_posix())
 
 
 def _hidden(names: Sequence[str]) -> bool:
     return any(name.startswith((".", "_")) for name in names)
+
+
+def _declares(name: str) -> bool:
+    """Whether a file is a schema by its name."""
+    return name.lower().endswith((".yaml", ".yml"))
+
+
+def _beside(names: Sequence[str]) -> bool:
+    """Whether a file of a folder is none of its parts."""
+    return _hidden(names) or _declares(names[-1])
 
 
 def _remote(url: str, what: str) -> list[Part]:
@@ -216,7 +227,8 @@ def _remote(url: str, what: str) -> list[Part]:
     found: list[Part] = []
     for info in sorted(infos, key=lambda i: i.path):
         below = info.path.removeprefix(base).lstrip("/").split("/")
-        if rule.fullmatch(info.path) if rule else not _hidden(below):
+        inside = rule.fullmatch(info.path) if rule else not _hidden(below)
+        if inside and not _declares(below[-1]):
             found.append(_file(root + info.path, info.path, info, system))
     return found
 

@@ -87,6 +87,11 @@ def test_folds_on_workers_are_those_in_shards(small: Path, home: Home) -> None:
     ("values", "words"),
     [
         ({"runner": "processes"}, "Expected runner: threads for engine.kind=shards"),
+        ({"runner": "dask"}, "Expected runner: threads for engine.kind=shards"),
+        (
+            {"runner": "dask", "engine": {"kind": "dask"}},
+            "Expected runner: threads for engine.kind=dask",
+        ),
         ({"metrics": ["minimisation_error"]}, "second derivatives"),
         ({"peers": {"libraries": [{"name": "opacus"}]}}, "beside peers"),
         ({"algorithms": ["rsgd_ar"], "objective": {"l2": 0.1}}, "order of its own"),
@@ -96,9 +101,11 @@ def test_what_needs_single_rows_is_refused(
     small: Path, home: Home, values: dict[str, Any], words: str
 ) -> None:
     public(small)
+    if values.get("runner") == "dask":
+        pytest.importorskip("prefect_dask")
     if "algorithms" in values:
         values |= {"privacy": {"epsilon": [1.0], "delta": 1e-4, "adjacency": ["replace_one"]}}
-    config = comparison_of(small, engine={"kind": "shards"}, **values)
+    config = comparison_of(small, **{"engine": {"kind": "shards"}, **values})
     with pytest.raises(InputError, match=words):
         resume.make_comparison(config, home)
 

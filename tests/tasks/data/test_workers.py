@@ -84,15 +84,44 @@ def source_of(lake: Path, files: list[Path] | None = None) -> Source:
 
 @pytest.fixture(scope="module")
 def cluster(lake: Path) -> Iterator[Cluster]:
+    """Workers as processes, as a training starts them."""
     pytest.importorskip("distributed")
     made = Cluster(source_of(lake), *connect(None, 2, {}))
     yield made
     made.close()
 
 
+@pytest.fixture(scope="module")
+def threads(lake: Path) -> Iterator[Cluster]:
+    """Workers as threads of this process, by the same protocol: they start in no time."""
+    distributed = pytest.importorskip("distributed")
+    quick = {"processes": False, "protocol": "tcp://", "dashboard_address": None}
+    place = distributed.LocalCluster(n_workers=4, threads_per_worker=1, memory_limit=0, **quick)
+    made = Cluster(source_of(lake), distributed.Client(place), place)
+    yield made
+    made.close()
+
+
+def lose_one(cluster: Cluster) -> None:
+    """End a worker: kill its process, or close its thread."""
+    pids = cluster.client.run(os.getpid)
+    if set(pids.values()) == {os.getpid()}:
+        there = {worker.address: worker for worker in cluster.client.cluster.workers.values()}
+        cluster.client.sync(there[min(pids)].close)
+    else:
+        os.kill(next(iter(pids.values())), signal.SIGKILL)
+
+
+EITHER = pytest.mark.parametrize(
+    "where", ["threads", pytest.param("cluster", marks=pytest.mark.slow)]
+)
+
+
+@EITHER
 def test_sums_are_those_of_one_process_bit_for_bit_after_a_worker_died_too(
-    cluster: Cluster, lake: Path
+    where: str, lake: Path, request: pytest.FixtureRequest
 ) -> None:
+    cluster: Cluster = request.getfixturevalue(where)
     source = cluster.source
     storage = Storage(Coding.of(source.encoder), True, 480)
     here = load(
@@ -121,8 +150,7 @@ def test_sums_are_those_of_one_process_bit_for_bit_after_a_worker_died_too(
             assert np.array_equal(ask(near), ask(far))
 
     same()
-    pids = cluster.client.run(os.getpid)
-    os.kill(next(iter(pids.values())), signal.SIGKILL)
+    lose_one(cluster)
     same()
     quality = by_counts(
         RemoteRows(cluster, "test").objective(here.test.y, LinearObjective, Logistic()), w
@@ -142,7 +170,7 @@ def test_a_task_is_small_and_holds_no_cell(lake: Path) -> None:
 
 
 def test_no_text_of_a_workers_error_leaves_it(
-    cluster: Cluster,
+    threads: Cluster,
     lake: Path,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
@@ -162,9 +190,9 @@ def test_no_text_of_a_workers_error_leaves_it(
     from distributed import Client
 
     with pytest.raises(InputError, match="got InputError") as raised:
-        Cluster(source, Client(cluster.client.cluster))
-    logs = [text for lines in cluster.client.get_worker_logs().values() for _, text in lines]
-    logs += [text for _, text in cluster.client.get_scheduler_logs()]
+        Cluster(source, Client(threads.client.cluster))
+    logs = [text for lines in threads.client.get_worker_logs().values() for _, text in lines]
+    logs += [text for _, text in threads.client.get_scheduler_logs()]
     assert (
         CANARY
         not in f"{raised.value}{caplog.text}{logs}{raised.value.__cause__}{raised.value.__context__}"
@@ -285,9 +313,7 @@ def test_a_folder_of_a_worker_that_others_open_or_that_is_a_link_is_refused(
         assert not list((tmp_path / "own").iterdir())
 
 
-def test_a_file_without_a_row_for_training_is_no_fault_of_the_others(
-    cluster: Cluster, lake: Path, tmp_path: Path
-) -> None:
+def test_a_file_without_a_row_for_training_is_no_fault_of_the_others(lake: Path) -> None:
     """As files of other blocks are; counts belong to all files together."""
     source = source_of(lake)
     found = {
@@ -309,6 +335,7 @@ def with_share(schema: Schema, share: float) -> Schema:
     return schema.model_copy(update={"split": split})
 
 
+@pytest.mark.slow
 def test_no_page_shows_tasks_or_logs_and_ports_want_a_certificate(cluster: Cluster) -> None:
     from distributed import Client
 
@@ -327,7 +354,7 @@ def test_no_page_shows_tasks_or_logs_and_ports_want_a_certificate(cluster: Clust
 
 
 def test_workers_read_an_object_store_by_its_own_file_system(
-    cluster: Cluster, lake: Path, tmp_path: Path
+    threads: Cluster, lake: Path, tmp_path: Path
 ) -> None:
     """As a bucket is read: by URL, through a file system that a task carries without credentials."""
     from distributed import Client
@@ -336,29 +363,31 @@ def test_workers_read_an_object_store_by_its_own_file_system(
     parts = parts_at(f"local://{lake}/part-*.csv")
     assert [type(part).__name__ for part in parts] == ["Remote"] * 3
     source = replace(source_of(lake), token="bucket", files=tuple(parts))
-    far = Cluster(source, Client(cluster.client.cluster))
+    far = Cluster(source, Client(threads.client.cluster))
     w = np.random.default_rng(2).normal(size=source.encoder.design.dimension)
     one, other = (
         RemoteRows(made, "train").objective(np.empty(0), LinearObjective, Logistic())
-        for made in (cluster, far)
+        for made in (threads, far)
     )
     assert np.array_equal(one.gradient_sum(w, 0.3), other.gradient_sum(w, 0.3))
     far.close()
 
 
-def test_progress_is_told_file_by_file(cluster: Cluster) -> None:
+def test_progress_is_told_file_by_file(threads: Cluster) -> None:
     told: list[int] = []
     token = written.set(told.append)
-    counts = cluster.read()
+    counts = threads.read()
     written.reset(token)
     assert len(told) == 3 and told == sorted(told) and told[-1] == 600
-    assert counts == cluster.counts
+    assert counts == threads.counts
 
 
+@EITHER
 def test_noise_is_drawn_once_though_a_worker_died_in_mid_training(
-    cluster: Cluster, lake: Path
+    where: str, request: pytest.FixtureRequest
 ) -> None:
     """Every release is charged once, and the weights are those of a training without the death."""
+    cluster: Cluster = request.getfixturevalue(where)
     problem = Problem(
         n=480, dimension=cluster.source.encoder.design.dimension, loss=Logistic(), norm_bound=2.0
     )
@@ -370,8 +399,7 @@ def test_noise_is_drawn_once_though_a_worker_died_in_mid_training(
         def charge() -> None:
             charged.append(len(charged))
             if len(charged) == strike:
-                pids = cluster.client.run(os.getpid)
-                os.kill(next(iter(pids.values())), signal.SIGKILL)
+                lose_one(cluster)
 
         sums = RemoteRows(cluster, "train").objective(np.empty(0), LinearObjective, Logistic())
         result = run(planned, sums, seed=0, on_charge=charge, fixed_noise_seed=3)

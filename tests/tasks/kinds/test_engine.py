@@ -10,6 +10,7 @@ import pytest
 from dpcore.errors import InputError
 from flows.commands.train import large_words
 from tasks import training
+from tasks.config import load_config
 from tasks.kinds.engine import choose, outlook
 from tests.tasks.training.test_training import config_of
 
@@ -95,3 +96,15 @@ def test_a_plan_says_what_a_split_by_every_cell_costs_and_what_costs_less(small:
     (every, told), *others = found.values()
     assert told and not any(words for _, words in others)
     assert every > max(minutes for minutes, _ in others) > 0
+
+
+@pytest.mark.parametrize("kind", ["shards", "dask"])
+def test_units_of_several_rows_are_kept_in_memory(small: Path, kind: str) -> None:
+    engine = f"engine.kind={kind}"
+    given = ["data.name=search", "objective.loss=listnet", "privacy.adjacency=replace_one", engine]
+    with pytest.raises(InputError, match="no section engine for sessions"):
+        training.prepare(load_config(None, given))
+    rows = small.read_text().replace("public: {", "unit: user\npublic: {rows_per_user: 3, ")
+    small.write_text(rows.replace("label:", "  patient: {kind: user}\nlabel:"))
+    with pytest.raises(InputError, match=f"no engine.kind={kind} for unit user"):
+        job_of(small, 5_000, engine={"kind": kind})

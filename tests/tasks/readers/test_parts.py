@@ -87,6 +87,7 @@ def lake(tmp_path: Path) -> Path:
     piece.iloc[:0].to_parquet(folder / "day=2026-01-20" / "ward=B" / "p-1.parquet")
     (folder / "_SUCCESS").write_bytes(b"")
     (folder / ".p.crc").write_bytes(b"\0")
+    (folder / "visits.yaml").write_text("schema_version: 1\n")
     return folder
 
 
@@ -94,6 +95,7 @@ def test_a_folder_of_parts_is_one_file(one: Path, lake: Path) -> None:
     same(loaded(lake), loaded(one))
     same(loaded(str(lake / "*" / "ward=*" / "p-*")), loaded(one))
     same(loaded(str(lake / "**" / "p-*")), loaded(one))
+    same(loaded(f"{lake}/**"), loaded(one))
     same(loaded([lake / "day=2026-01-10", str(lake / "day=2026-01-20")]), loaded(one))
     parts = source_paths(SCHEMA, lake, ())
     assert [str(part.relative_to(lake)).split(".")[0] for part in parts] == [
@@ -108,7 +110,8 @@ def test_a_folder_with_the_declared_files_stands_for_those_alone(tmp_path: Path,
         (tmp_path / there).write_text("1\n")
     found = source_paths(SCHEMA, tmp_path, (f"far/{name}",))
     assert found == [tmp_path / name.removesuffix(".gz")]
-    assert len(source_paths(SCHEMA, tmp_path, ("visits",))) == 3  # declared was a folder of parts
+    # declared was a folder of parts
+    assert len(source_paths(SCHEMA, tmp_path, ("visits",))) == 2
 
 
 def test_columns_that_are_not_declared_are_not_read(lake: Path) -> None:
@@ -125,6 +128,12 @@ def test_a_part_and_its_row_are_named(lake: Path) -> None:
         loaded(lake)
     with pytest.raises(InputError, match=r"got .* twice, whose records would count twice"):
         loaded([lake, lake / "day=2026-01-20"])
+
+
+def test_a_file_in_a_folder_that_is_no_table_is_refused_by_its_name(lake: Path) -> None:
+    (lake / "README.md").write_text("# Visits\n\nOne row a visit.\n")
+    with pytest.raises(InputError, match=r"README\.md"):
+        loaded(lake)
 
 
 def test_another_file_system_is_read_alike(one: Path, lake: Path) -> None:

@@ -146,6 +146,31 @@ def test_a_window_in_shards_has_the_sums_of_one_in_memory(clinic: Ledger, tmp_pa
 
 
 @pytest.mark.slow
+def test_periods_in_shards_are_trained_charged_and_followed(
+    server: str, home: Home, clinic: Ledger, tmp_path: Path
+) -> None:
+    """With a champion on public rows, which lie in memory; nothing is left."""
+    from flows.retrain import retrain
+
+    champion = {
+        "data": str(tmp_path / "public.yaml"),
+        "path": str(tmp_path / "public.csv"),
+        "model": tmp_path.name,
+    }
+    values = config_of(tmp_path).training.model_dump(mode="json")
+    config = config_of(
+        tmp_path, champion=champion, training=values | {"engine": {"kind": "shards"}}
+    )
+    answers: list[dict[str, Any]] = [retrain(config, monday(week)) for week in range(2)]
+    assert [answer["outcome"] for answer in answers] == ["trained"] * 2
+    runs = [answer["training"]["run_id"] for answer in answers]
+    assert [answer["warm_start"] for answer in answers] == [None, runs[0]]
+    assert all(answer["champion"]["challenger"] is not None for answer in answers)
+    assert [entry["state"] for entry in entries(clinic, "clinic")] == ["committed"] * 2
+    assert list((home.root / "rows").iterdir()) == []
+
+
+@pytest.mark.slow
 def test_spent_blocks_are_left_out_and_said(
     server: str, home: Home, clinic: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
