@@ -77,19 +77,19 @@ MUTANTS = [
         "tests/test_auto_fine.py",
     ),
     Mutant(
-        "dpcore/algorithms/scaled_gd.py",
+        "dpcore/descent/marginals.py",
         "block.fine and not (self.intercept and ",
         "block.fine and not (",
         "tests/test_auto_fine.py",
     ),
     Mutant(
-        "dpcore/algorithms/scaled_gd.py",
+        "dpcore/descent/marginals.py",
         "total += 2.0 if k > 1 else 1.0",
         "total += 2.0 if k > 1 and not block.fine else 1.0",
         "tests/test_auto_fine.py",
     ),
     Mutant(
-        "dpcore/algorithms/scaled_gd.py",
+        "dpcore/descent/marginals.py",
         "                    1.0 - 1.0 / k\n",
         "                    1.0 - 2.0 / k\n",
         "tests/test_auto_fine.py",
