@@ -110,8 +110,15 @@ class FittedModel(BaseEstimator):
         """The terms of the caller's columns, or those of ``encoder``."""
         rows = self.rows_
         if encoder is not None:
+            from dpcore.preprocess.encoder import Encoder
+            from dpcore.preprocess.matrix import MatrixEncoder
             from dpcore.preprocess.terms import require_additive
 
+            if not isinstance(encoder, Encoder | MatrixEncoder):
+                raise InputError(
+                    "Expected the Encoder or MatrixEncoder that made X, got "
+                    f"{type(encoder).__name__}; leave it out to explain the columns of X."
+                )
             require_additive(rows.dimension, encoder, rows.columns)
             return encoder
         names = [str(name) for name in getattr(self, "feature_names_in_", np.arange(rows.columns))]

@@ -314,8 +314,15 @@ def cross_parts(
     """
     sides = {part.name: part for part in parts if not part.fine}
     declared = {column.name: column for column in columns}
-    found = []
+    found: list[CrossPart] = []
+    seen: set[frozenset[str]] = set()
     for cross in crosses:
+        if frozenset(cross.names) in seen:
+            raise InputError(
+                f"Expected each pair of columns in one cross, got {cross.names[0]!r} and "
+                f"{cross.names[1]!r} in two; keep the finer one."
+            )
+        seen.add(frozenset(cross.names))
         one, other = (
             _side(name, numeric, sides, declared, strip)
             for name, numeric in zip(cross.names, cross.maps, strict=True)

@@ -128,12 +128,13 @@ class Term:
 @dataclass(frozen=True, slots=True)
 class Additive:
     """A score as ``constant`` + the sum of ``terms``, the most important first; ``constant``
-    (outputs,).
+    (outputs,) is that of a row that is not shortened.
     """
 
     terms: tuple[Term, ...]
     constant: Array
     weights: tuple[Array, ...] = ()  # of each term's columns, (outputs, columns)
+    intercept: Array | None = None  # the weight of the constant column, (outputs,)
 
     def frame(self, outputs: Sequence[str] = ("",)) -> pd.DataFrame:
         """A line for each point of each term: ``DPClassifier.explain`` says which columns."""
@@ -149,16 +150,20 @@ class Additive:
         frame.attrs["constant"] = dict(zip(outputs, self.constant.tolist(), strict=True))
         return frame
 
-    def contributions(self, rows: Any) -> Array:
-        """What each term adds to the score of encoded ``rows`` (n, d), shape (n, terms, outputs):
-        exactly the score less ``constant`` in sum.
+    def contributions(self, rows: Any) -> tuple[Array, Array]:
+        """Of encoded ``rows`` (n, d) the constant of each, (n, outputs), and what each term adds to
+        it, (n, terms, outputs): together they are the score.
+
+        Where rows are shortened or brought to length 1, so is their constant column.
         """
         dense = rows.toarray() if issparse(rows) else np.asarray(rows)
-        found = [
-            dense[:, list(t.columns)] @ w.T - t.mean
-            for t, w in zip(self.terms, self.weights, strict=True)
-        ]
-        return np.stack(found, axis=1) if found else np.zeros((len(dense), 0, len(self.constant)))
+        constants = np.tile(self.constant, (len(dense), 1))
+        if self.intercept is not None:
+            constants += np.outer(dense[:, -1] - 1.0, self.intercept)
+        added = np.zeros((len(dense), len(self.terms), len(self.constant)))
+        for k, (term, w) in enumerate(zip(self.terms, self.weights, strict=True)):
+            added[:, k] = dense[:, list(term.columns)] @ w.T - term.mean
+        return constants, added
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +202,8 @@ def additive(
     pieces = pieces_of(encoder)
     means, spread = _released(marginals or {})
     terms, parts = [], []
-    constant = shift + (W[:, -1].copy() if intercept else np.zeros(len(W)))
+    last = W[:, -1].copy() if intercept else None
+    constant = shift + (np.zeros(len(W)) if last is None else last)
     for piece in pieces:
         own = W[:, list(piece.columns)]
         at = means[list(piece.columns)] if means is not None else piece.basis.mean(axis=0)
@@ -214,7 +220,7 @@ def additive(
         terms.append(Term(piece.name, piece.axes, values, band, importance, mean, piece.columns))
         parts.append(own)
     order = sorted(range(len(terms)), key=lambda k: -terms[k].importance)
-    return Additive(tuple(terms[k] for k in order), constant, tuple(parts[k] for k in order))
+    return Additive(tuple(terms[k] for k in order), constant, tuple(parts[k] for k in order), last)
 
 
 def _released(marginals: Mapping[str, Any]) -> tuple[Array | None, Array | None]:
@@ -245,14 +251,17 @@ def _importance(piece: Piece, own: Array, means: Array | None, variances: Array 
 
 
 def pieces_of(encoder: Encoder | MatrixEncoder | Sequence[Piece]) -> Sequence[Piece]:
-    """The terms of an encoder's columns, in their order."""
+    """The terms of an encoder's columns, in their order; a column that adds none (its one level
+    left out) has no term.
+    """
     if isinstance(encoder, MatrixEncoder):
         return group_pieces(encoder.groups, encoder.numeric == "centred")
     if not isinstance(encoder, Encoder):
         return encoder
     found: dict[str, list[ColumnEncoder]] = {}
     for part in encoder.parts:
-        found.setdefault(part.name, []).append(part)
+        if part.width:
+            found.setdefault(part.name, []).append(part)
     return [
         _cross(parts[0]) if isinstance(parts[0], CrossPart) else _column(parts)
         for parts in found.values()

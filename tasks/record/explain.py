@@ -165,10 +165,10 @@ class Explanation:
         """Why each row of ``frame`` got its score: what every term adds, largest first; they add up
         to the score.
         """
-        added = self.model.contributions(encoder.transform(frame))
+        constants, added = self.model.contributions(encoder.transform(frame))
         found = []
         for k in range(len(frame)):
-            scores = self.model.constant + added[k].sum(axis=0)
+            scores = constants[k] + added[k].sum(axis=0)
             best = int(np.argmax(scores))
             order = np.argsort(-np.abs(added[k][:, best]))
             terms = [
@@ -182,7 +182,7 @@ class Explanation:
             row = {
                 "row": k + 1,
                 "score": float(scores[best]),
-                "constant": float(self.model.constant[best]),
+                "constant": float(constants[k][best]),
             }
             found.append(
                 row
@@ -249,8 +249,8 @@ def _notes(encoder: Encoder | MatrixEncoder, kept: Mapping[str, Any]) -> list[st
     notes = [weighed, band]
     if encoder.normalise != "none":
         notes.append(
-            "Rows longer than 1 are shortened before they are scored, all terms of a row by one "
-            "factor."
+            "Rows longer than 1 are shortened before they are scored, all terms of a row and its "
+            "constant by one factor."
         )
     return notes
 

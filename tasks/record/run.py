@@ -279,7 +279,10 @@ def send(
     written again.
     """
     (folder / FIGURE).parent.mkdir(parents=True, exist_ok=True)
-    budget_figure(list(trace), pending.title, pending.delta, folder / FIGURE)
+    points = list(trace)
+    tracking.drawn(
+        "budget", lambda: budget_figure(points, pending.title, pending.delta, folder / FIGURE)
+    )
     tracking.log_params(client, run_id, pending.params)
     tracking.log_curves(client, run_id, trace)
     tracking.log_curves(client, run_id, curve_rows(folder, job.kind.numbers))
@@ -291,17 +294,18 @@ def send(
     tracking.log_files(
         client, run_id, folder, [name for name in (*FILES, *added) if (folder / name).is_file()]
     )
-    tracking.log_files(client, run_id, folder, written(folder, job.kind.numbers, job.kind.figures))
+    curves = tracking.drawn("curves", lambda: written(folder, job.kind.numbers, job.kind.figures))
+    tracking.log_files(client, run_id, folder, curves or [])
     if (folder / quality.TABLE).is_file():
         tracking.log_files(client, run_id, folder, [quality.TABLE])
         client.set_tag(run_id, quality.TABLE_TAG, quality.TABLE_NOTE)
-    tracking.log_files(client, run_id, folder, write_terms(folder))
-    page = attach(
-        client,
-        run_id,
-        folder,
-        {**metrics, **spent},
-        ledger_url(job.config, job.schema, Home.find()),
+    tracking.log_files(
+        client, run_id, folder, tracking.drawn("terms", lambda: write_terms(folder)) or []
+    )
+    at = ledger_url(job.config, job.schema, Home.find())
+    page = (
+        tracking.drawn("page", lambda: attach(client, run_id, folder, {**metrics, **spent}, at))
+        or []
     )
     tracking.log_files(client, run_id, folder, page)
     declared = (folder / "model" / "encoder.json").read_bytes()

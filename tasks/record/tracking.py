@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import getpass
 import json
+import logging
 import math
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
@@ -36,6 +37,7 @@ from tasks.stores.moved import require_in_place
 # Stores that MLflow opens itself; for others a server decides where artifacts go.
 DATABASES = ("sqlite:", "postgresql", "mysql", "mssql")
 PARAM_LENGTH = 500
+T = TypeVar("T")
 
 
 def tracking_client(home: Home) -> MlflowClient:
@@ -238,3 +240,21 @@ def log_files(client: MlflowClient, run_id: str, folder: Path, names: Iterable[s
     for name in names:
         parent = Path(name).parent.as_posix()
         client.log_artifact(run_id, str(folder / name), None if parent == "." else parent)
+
+
+def drawn(what: str, draw: Callable[[], T]) -> T | None:
+    """What ``draw`` makes; None and a warning where it breaks on what it draws.
+
+    The training is paid for and its model is written: a picture must not keep both from being
+    recorded. A full disk or a server that is gone still ends here, and the run waits in the outbox.
+    """
+    try:
+        return draw()
+    except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
+        logging.getLogger(__name__).warning(
+            "The %s of this run could not be drawn (%s): the run is recorded without; please "
+            "report it as a fault of dpflows.",
+            what,
+            type(error).__name__,
+        )
+        return None

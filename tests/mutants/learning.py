@@ -96,6 +96,12 @@ MUTANTS = [
     ),
     Mutant(
         "dpcore/preprocess/terms.py",
+        "np.outer(dense[:, -1] - 1.0, self.intercept)",
+        "0.0",
+        "tests/dpcore/preprocess/test_terms.py",
+    ),
+    Mutant(
+        "dpcore/preprocess/terms.py",
         "BAND_WIDTH * abs(scale) * noise",
         "abs(scale) * noise",
         "tests/dpcore/preprocess/test_terms.py",

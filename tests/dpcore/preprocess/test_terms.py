@@ -55,20 +55,14 @@ def weights_for(made: Encoder | MatrixEncoder, outputs: int = 1) -> np.ndarray:
     return np.random.default_rng(1).normal(size=(outputs, made.design.dimension))
 
 
-@pytest.mark.parametrize("normalise", ["none", "cap"])
+@pytest.mark.parametrize("normalise", ["none", "cap", "unit"])
 @pytest.mark.parametrize("numeric", MAPS)
 def test_what_the_terms_add_is_the_score(numeric: str, normalise: str) -> None:
     made, rows = encoder(numeric, normalise), frame()
     X = made.transform(rows)
     W = weights_for(made, 3)
-    found = additive(made, W, True)
-    added = found.contributions(X).sum(axis=1) + found.constant
-    constant = W[:, -1] if normalise == "none" else np.asarray(X @ W.T)  # a shortened constant
-    if normalise == "none":
-        assert np.allclose(added, X @ W.T, atol=1e-9)
-    else:
-        shift = np.asarray(X.toarray() if hasattr(X, "toarray") else X)[:, -1:] - 1.0
-        assert np.allclose(added + shift * W[:, -1], constant, atol=1e-9)
+    constants, added = additive(made, W, True, scale=2.0, shift=0.5).contributions(X)
+    assert np.allclose(constants + added.sum(axis=1), 2.0 * (X @ W.T) + 0.5, atol=1e-9)
 
 
 @pytest.mark.parametrize("numeric", MAPS)
@@ -83,7 +77,7 @@ def test_a_term_is_drawn_where_the_encoder_puts_its_values(numeric: str) -> None
         at = [p for p in term.points() if p != "(other)"]
         rows = pd.concat([row] * len(at), ignore_index=True).assign(**{term.name: at})
         place = found.terms.index(term)
-        added = found.contributions(made.transform(rows))[:, place, 0]
+        added = found.contributions(made.transform(rows))[1][:, place, 0]
         assert np.allclose(added, term.values[0][: len(at)], atol=1e-6), (numeric, term.name)
 
 
@@ -96,7 +90,7 @@ def test_a_cross_is_drawn_where_the_encoder_puts_its_pairs() -> None:
     pairs = [pair for pair in term.points() if pair[0] != "(other)"]
     rows = pd.concat([row] * len(pairs), ignore_index=True)
     rows = rows.assign(city=[a for a, _ in pairs], gain=[b for _, b in pairs])
-    added = found.contributions(made.transform(rows))[:, place, 0]
+    added = found.contributions(made.transform(rows))[1][:, place, 0]
     assert np.allclose(added, term.values[0].ravel()[: len(pairs)], atol=1e-9)
 
 
@@ -147,7 +141,7 @@ def test_groups_of_numbers_have_a_line_or_a_bar_a_column() -> None:
     assert shown["x"].points() == [2.0, 6.0] and np.ptp(shown["x"].values) == pytest.approx(4.0)
     assert shown["p"].kind == "bars" and np.ptp(shown["p"].values) == pytest.approx(2.0)
     X = np.array([[3.0, 0.1, 0.2, 0.3]])
-    score = found.contributions(made.transform(X)).sum() + found.constant
+    score = sum(part.sum() for part in found.contributions(made.transform(X)))
     assert score == pytest.approx(0.25 * 4 + 0.1 + 0.4 + 0.9 + 0.5)
 
 
@@ -178,6 +172,31 @@ def test_crosses_that_are_none_are_refused_in_one_line(pair: list, said: str) ->
     with pytest.raises(InputError) as refused:
         _ = Encoder(COLUMNS, crosses=[pair]).design
     assert said in str(refused.value) and "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "again", [["city", "size"], ["size", "city"], ["size", {"age": "bins(3)"}]]
+)
+def test_a_pair_is_crossed_once(again: list) -> None:
+    crosses = [["size", "city"], ["size", {"age": "bins(4)"}], again]
+    with pytest.raises(InputError, match="Expected each pair of columns in one cross"):
+        _ = Encoder(COLUMNS, crosses=crosses).design
+
+
+@pytest.mark.parametrize("name", ["city x size", "day.month"])
+def test_a_column_named_as_a_part_or_a_cross_is_refused(name: str) -> None:
+    columns = [*COLUMNS, Column(name=name, low=0, high=1)]
+    with pytest.raises(InputError, match=f"got two of '{name}'; rename"):
+        _ = Encoder(columns, crosses=[["city", "size"]]).design
+
+
+def test_a_column_without_encoded_columns_has_no_term() -> None:
+    one = Column(name="only", kind="categorical", levels=("x",), drop_first=True)
+    made = Encoder([one, *COLUMNS], crosses=[["only", "city"]])
+    found = additive(made, weights_for(made), True)
+    assert {term.name for term in found.terms} == {
+        "age", "gain", "city", "size", "paid", "day.month", "day.elapsed"
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("numeric", ["hats(8)+bins(256)", "bins(5)"])

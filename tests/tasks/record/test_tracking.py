@@ -15,6 +15,7 @@ from tasks import record
 from tasks.drawing import curves
 from tasks.home import Home
 from tasks.record import tracking
+from tests.tasks.release.runs import make_world
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -101,3 +102,29 @@ def test_no_module_uses_the_run_of_the_thread() -> None:
     for folder in ("dpcore", "tasks", "flows"):
         for path in (ROOT / folder).rglob("*.py"):
             assert not pattern.search(path.read_text(encoding="utf-8")), path
+
+
+def test_a_picture_that_breaks_does_not_keep_a_paid_model_from_being_recorded(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*given: object) -> None:
+        raise AssertionError("a picture of something else")
+
+    for name in ("budget_figure", "written", "write_terms"):
+        monkeypatch.setattr(f"tasks.record.run.{name}", broken)
+    monkeypatch.setattr("tests.tasks.release.runs.attach", broken)
+    world = make_world(home, tmp_path)
+    found = world.client.get_run(world.train())
+    assert found.info.status == "FINISHED" and found.data.tags[record.MODEL].startswith("models:/")
+    assert not list(home.outbox.glob("*"))
+    assert [said.args[0] for said in caplog.records if "drawn" in said.msg] == [
+        "budget", "curves", "terms", "page"
+    ]  # fmt: skip
+
+
+def test_a_full_disk_is_not_taken_for_a_broken_picture() -> None:
+    def full() -> None:
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        tracking.drawn("terms", full)
