@@ -251,21 +251,22 @@ def framed(x: Tensor) -> Tensor:
 
 def patches(layer: nn.Conv2d, a: Tensor) -> Tensor:
     """What the kernel sees at each place, (n, places, kernel * channels); a strided copy, faster
-    than ``F.unfold``.
+    than ``F.unfold``, place by place or number by number, whichever has the longer runs in memory.
     """
     (high, wide), (down, right), (rows, columns) = layer.kernel_size, layer.stride, layer.dilation
     assert not isinstance(layer.padding, str)
     pad_h, pad_w = layer.padding
     a = F.pad(a.permute(0, 2, 3, 1), (0, 0, pad_w, pad_w, pad_h, pad_h)).contiguous()
     n, height, width, channels = a.shape
-    shape = (
-        (height - rows * (high - 1) - 1) // down + 1,
-        (width - columns * (wide - 1) - 1) // right + 1,
-    )
+    across = (width - columns * (wide - 1) - 1) // right + 1
+    shape = (n, (height - rows * (high - 1) - 1) // down + 1, across, high, wide, channels)
     record, row, column, channel = a.stride()
     strides = (record, down * row, right * column, rows * row, columns * column, channel)
-    view = a.as_strided((n, *shape, high, wide, channels), strides)
-    return view.reshape(n, shape[0] * shape[1], high * wide * channels)
+    view = a.as_strided(shape, strides)
+    places, numbers = shape[1] * shape[2], high * wide * channels
+    if channels == right == 1 and across > wide:
+        return view.permute(0, 3, 4, 5, 1, 2).reshape(n, numbers, places).transpose(1, 2)
+    return view.reshape(n, places, numbers)
 
 
 def places_by_parameter(module: nn.Module) -> dict[str, list[str]]:
