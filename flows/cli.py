@@ -14,7 +14,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from dpcore.errors import DPFlowsError, VerificationFailed
-from flows import signatures
+from flows import model_signatures, signatures
 from flows.exit_codes import (
     INTERRUPTED,
     Terminated,
@@ -31,7 +31,9 @@ from flows.help import LINES, epilog, whole
 GROUPS = {name: (f"flows.commands.{name}", LINES[name]) for name in ("ledger", "key")}
 
 # Commands in the order of the help; groups stand apart.
-COMMANDS = tuple(getattr(signatures, name) for name in LINES if name not in GROUPS)
+COMMANDS = tuple(
+    (vars(signatures) | vars(model_signatures))[name] for name in LINES if name not in GROUPS
+)
 # The shell's completion asks the program itself, by this variable.
 COMPLETING = "_DPFLOWS_COMPLETE"
 

@@ -1,8 +1,34 @@
-"""What the help says beside options: a line in the list of commands, examples, exit codes,
-environment variables.
+"""What the help says beside the options of one command: options that several have, a line in the
+list of commands, examples, exit codes, environment variables.
 """
 
 from __future__ import annotations
+
+from typing import Annotated
+
+from typer import Argument, Option
+
+# Options that several commands have.
+Config = Annotated[
+    str | None,
+    Argument(help="Configuration file; default: conf/train.yaml, else the built-in one."),
+]
+Set = Annotated[
+    list[str] | None, Option("--set", metavar="KEY=VALUE", help="Override a value; repeatable.")
+]
+Fresh = Annotated[bool, Option("--fresh", help="Run finished cells again.")]
+Model = Annotated[
+    str,
+    Argument(
+        help="Run id, models:/... URI, folder, NAME[@ALIAS] of a registered model, or a signed "
+        "bundle."
+    ),
+]
+OfBundle = Annotated[
+    bool, Option("--any-signer", help="Of a bundle: take any valid signature, whoever it is of.")
+]
+AsJson = Annotated[bool, Option("--json", help="One JSON object on standard output.")]
+OfRun = Annotated[str | None, Option("--ledger", help="URL or file; default: that of the run.")]
 
 # Examples by command; each is a whole line that can be copied.
 EXAMPLES: dict[str, tuple[str, ...]] = {

@@ -1,5 +1,5 @@
-"""The commands with their arguments and options; what they do stands in ``flows.commands``,
-imported when they run.
+"""The commands with their arguments and options, those on stored models apart; what they do stands
+in ``flows.commands``, imported when they run.
 """
 
 from __future__ import annotations
@@ -9,31 +9,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from flows.exit_codes import begin
-from flows.help import CONTACT, EXPORT, OPENSSF_KEY
-
-Config = Annotated[
-    str | None,
-    typer.Argument(help="Configuration file; default: conf/train.yaml, else the built-in one."),
-]
-Set = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override a value; repeatable."),
-]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Run finished cells again.")]
-Model = Annotated[
-    str,
-    typer.Argument(
-        help="Run id, models:/... URI, folder, NAME[@ALIAS] of a registered model, or a signed "
-        "bundle."
-    ),
-]
-OfBundle = Annotated[
-    bool,
-    typer.Option("--any-signer", help="Of a bundle: take any valid signature, whoever it is of."),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
+from flows.help import AsJson, Config, Fresh, Set
 
 
 def train(config: Config = None, set_: Set = None, as_json: AsJson = False) -> None:
@@ -57,35 +36,28 @@ def plan(config: Config = None, set_: Set = None, as_json: AsJson = False) -> No
 def retrain(
     config: Annotated[
         str | None,
-        typer.Argument(
-            help="Configuration file; default: conf/retrain.yaml, else the built-in one."
-        ),
+        Argument(help="Configuration file; default: conf/retrain.yaml, else the built-in one."),
     ] = None,
     set_: Set = None,
     at: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--at", metavar="TIME", help="The period complete at this time in UTC; default: now."
         ),
     ] = None,
     first: Annotated[
         str | None,
-        typer.Option(
-            "--from", metavar="PERIOD", help="Backfill from this period on, oldest first."
-        ),
+        Option("--from", metavar="PERIOD", help="Backfill from this period on, oldest first."),
     ] = None,
     last: Annotated[
         str | None,
-        typer.Option(
-            "--to", metavar="PERIOD", help="Its last period; default: the newest complete one."
-        ),
+        Option("--to", metavar="PERIOD", help="Its last period; default: the newest complete one."),
     ] = None,
     serve: Annotated[
-        bool, typer.Option("--serve", help="Stay and run on the schedule, until interrupted.")
+        bool, Option("--serve", help="Stay and run on the schedule, until interrupted.")
     ] = False,
     unlock: Annotated[
-        bool,
-        typer.Option("--unlock", help="Only remove the lock of a machine that is gone for good."),
+        bool, Option("--unlock", help="Only remove the lock of a machine that is gone for good.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -100,12 +72,11 @@ def retrain(
 
 def runs(
     data: Annotated[
-        str | None, typer.Option("--data", metavar="NAME", help="Only trainings on this data set.")
+        str | None, Option("--data", metavar="NAME", help="Only trainings on this data set.")
     ] = None,
-    last: Annotated[int, typer.Option("--last", help="How many, the newest first.", min=1)] = 20,
+    last: Annotated[int, Option("--last", help="How many, the newest first.", min=1)] = 20,
     rebuild: Annotated[
-        bool,
-        typer.Option("--rebuild", help="First add what MLflow's store holds and the list lacks."),
+        bool, Option("--rebuild", help="First add what MLflow's store holds and the list lacks.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -118,9 +89,7 @@ def runs(
 
 
 def show(
-    run: Annotated[
-        str, typer.Argument(help="Run id, or its beginning; `dpflows runs` lists them.")
-    ],
+    run: Annotated[str, Argument(help="Run id, or its beginning; `dpflows runs` lists them.")],
     as_json: AsJson = False,
 ) -> None:
     """Show one training: guarantee, parameters, numbers, releases."""
@@ -130,9 +99,7 @@ def show(
 
 
 def algorithms(
-    name: Annotated[
-        str | None, typer.Argument(help="Name or alias; default: a table of all.")
-    ] = None,
+    name: Annotated[str | None, Argument(help="Name or alias; default: a table of all.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """List the algorithms, or show one: parameters with defaults, adjacencies, losses, source, an
@@ -149,7 +116,7 @@ def config(
     set_: Set = None,
     schema: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--schema",
             metavar="KIND",
             help="JSON schema: train, retrain, compare, release or data.",
@@ -166,8 +133,8 @@ def config(
 
 
 def move(
-    old: Annotated[Path, typer.Argument(help="Where the home folder was.")],
-    new: Annotated[Path, typer.Argument(help="Where it is, or is to be.")],
+    old: Annotated[Path, Argument(help="Where the home folder was.")],
+    new: Annotated[Path, Argument(help="Where it is, or is to be.")],
     as_json: AsJson = False,
 ) -> None:
     """Move a home folder (DPFLOWS_HOME), or put right one that was moved or restored from a
@@ -179,9 +146,7 @@ def move(
 
 
 def recover(
-    run: Annotated[
-        str | None, typer.Argument(help="Run id; default: every one that waits.")
-    ] = None,
+    run: Annotated[str | None, Argument(help="Run id; default: every one that waits.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Store in MLflow what was trained and charged by a process that was killed before it did."""
@@ -190,56 +155,16 @@ def recover(
     recover_runs(run, as_json)
 
 
-def predict(
-    model: Model,
-    file: Annotated[
-        Path, typer.Argument(help="CSV (also compressed) or Parquet with the raw columns.")
-    ],
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="CSV or Parquet; default: standard output."),
-    ] = None,
-    any_signer: OfBundle = False,
-    as_json: AsJson = False,
-) -> None:
-    """Score a table with a trained model: label, probability and score (a margin) for each row."""
-    begin("prediction: loading")
-    from flows.commands.predict import predict_file
-
-    predict_file(model, file, output, as_json, any_signer)
-
-
-def explain(
-    model: Model,
-    row: Annotated[
-        Path | None,
-        typer.Option("--row", metavar="FILE", help="A table: why each of its rows got its score."),
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="SVG file for the picture of the terms.")
-    ] = None,
-    any_signer: OfBundle = False,
-    as_json: AsJson = False,
-) -> None:
-    """Say what an additive model says: its term for each column, and why a row got its score."""
-    begin("explanation: loading")
-    from flows.commands.explain import explain_model
-
-    explain_model(model, row, output, as_json, any_signer)
-
-
 def ui(
     run: Annotated[
-        str | None, typer.Argument(help="With --report: run id; default: the latest training.")
+        str | None, Argument(help="With --report: run id; default: the latest training.")
     ] = None,
     report: Annotated[
-        bool, typer.Option("--report", help="Write and show the report of a run instead.")
+        bool, Option("--report", help="Write and show the report of a run instead.")
     ] = False,
-    prefect: Annotated[bool, typer.Option("--prefect", help="Start Prefect's UI as well.")] = False,
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of MLflow's UI.")] = 5000,
-    prefect_port: Annotated[
-        int, typer.Option(min=1, max=65535, help="Port of Prefect's UI.")
-    ] = 4200,
+    prefect: Annotated[bool, Option("--prefect", help="Start Prefect's UI as well.")] = False,
+    port: Annotated[int, Option(min=1, max=65535, help="Port of MLflow's UI.")] = 5000,
+    prefect_port: Annotated[int, Option(min=1, max=65535, help="Port of Prefect's UI.")] = 4200,
     as_json: AsJson = False,
 ) -> None:
     """Open the UIs on this project's store, bound to 127.0.0.1, until interrupted; --report: the
@@ -256,143 +181,37 @@ def ui(
     serve(prefect, port, prefect_port, as_json)
 
 
-def audit(
-    run: Annotated[
-        str, typer.Argument(help="Run id, registered model, or a run record in a JSON file.")
-    ],
-    ledger: Annotated[
-        str | None, typer.Option("--ledger", help="URL or file; default: that of the run.")
-    ] = None,
-    empirical: Annotated[
-        bool, typer.Option("--empirical", help="Also attack the algorithm on synthetic neighbours.")
-    ] = False,
-    any_signer: Annotated[
-        bool,
-        typer.Option("--any-signer", help="Of a registered model: take whoever signed its bundle."),
-    ] = False,
-    replan: Annotated[
-        bool,
-        typer.Option(
-            "--replan", help="Also plan the run again from its stored configuration, and compare."
-        ),
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Check a run against its statement, its ledger and itself; exit 4 where it must not be
-    released.
-    """
-    begin("audit: loading")
-    from flows.commands.audit import audit_run
-
-    audit_run(run, ledger, empirical, as_json, any_signer, replan)
-
-
-def release(
-    run: Annotated[str, typer.Argument(help="Run id of a finished training.")],
-    to: Annotated[str, typer.Option("--to", metavar="NAME", help="Name of the registered model.")],
-    approved_by: Annotated[
-        str, typer.Option("--approved-by", help="Who decides; stands in the bundle.")
-    ],
-    policy: Annotated[
-        str | None, typer.Option("--policy", help="Policy file; default: conf/release.yaml.")
-    ] = None,
-    key: Annotated[
-        Path | None,
-        typer.Option("--key", help="Ed25519 private key (PEM); default: DPFLOWS_SIGNING_KEY."),
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder of the bundle.")
-    ] = None,
-    note: Annotated[str, typer.Option("--note", help="Why; stands in the bundle.")] = "",
-    licence: Annotated[
-        str,
-        typer.Option("--licence", help="Licence of the model, as apache-2.0; stands in its card."),
-    ] = "",
-    ledger: Annotated[
-        str | None, typer.Option("--ledger", help="URL or file; default: that of the run.")
-    ] = None,
-    head: Annotated[
-        str | None,
-        typer.Option(
-            "--head", metavar="HASH", help="Head, kept elsewhere, that the ledger must hold."
-        ),
-    ] = None,
-    openssf_key: Annotated[Path | None, typer.Option("--openssf-key", help=OPENSSF_KEY)] = None,
-    contact: Annotated[str, typer.Option("--contact", help=CONTACT)] = "",
-    export: Annotated[str | None, typer.Option("--export", help=EXPORT)] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Release a run: audit, policy, champion comparison, registry version with aliases, signed
-    bundle.
-    """
-    begin("release: loading")
-    from flows.commands.release import Said, release_run
-
-    keys = (key, openssf_key)
-    said = Said(licence, contact, export)
-    release_run(run, to, approved_by, note, policy, keys, output, ledger, as_json, head, said)
-
-
-def verify(
-    bundle: Annotated[Path, typer.Argument(help="Bundle: a folder or a zip of it.")],
-    key: Annotated[
-        str | None,
-        typer.Option(
-            "--key",
-            metavar="FINGERPRINT",
-            help="Whose signature it must have; default: trusted_keys of conf/release.yaml, "
-            "DPFLOWS_TRUSTED_KEYS.",
-        ),
-    ] = None,
-    expect: Annotated[
-        str | None,
-        typer.Option("--expect", metavar="NAME@VERSION", help="Which release it must be."),
-    ] = None,
-    any_signer: Annotated[
-        bool,
-        typer.Option("--any-signer", help="Take whoever signed it: intact, but of unknown origin."),
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Verify a bundle: signature, checksums, statement, epsilon. Needs no data or server; runs
-    nothing of it.
-    """
-    from flows.commands.verify import verify_bundle
-
-    verify_bundle(bundle, key, expect, as_json, any_signer)
-
-
 def profile(
     file: Annotated[
         str,
-        typer.Argument(
+        Argument(
             help="Table in any format that trains, also compressed: a file, a folder or glob of "
             "parts, a URL."
         ),
     ],
     label: Annotated[
-        str | None, typer.Option("--label", help="Label column; default: the likeliest.")
+        str | None, Option("--label", help="Label column; default: the likeliest.")
     ] = None,
     name: Annotated[
-        str | None, typer.Option("--name", help="Name of the schema; default: that of the file.")
+        str | None, Option("--name", help="Name of the schema; default: that of the file.")
     ] = None,
     private: Annotated[
-        bool, typer.Option("--private", help="Estimate bounds and levels with noise.")
+        bool, Option("--private", help="Estimate bounds and levels with noise.")
     ] = False,
-    epsilon: Annotated[float, typer.Option("--epsilon", help="Price of --private.")] = 0.5,
-    delta: Annotated[float, typer.Option("--delta", help="Price of --private.")] = 1e-7,
+    epsilon: Annotated[float, Option("--epsilon", help="Price of --private.")] = 0.5,
+    delta: Annotated[float, Option("--delta", help="Price of --private.")] = 1e-7,
     adjacency: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--adjacency", help="add_remove or replace_one; default: the budget's, or add_remove."
         ),
     ] = None,
     charge: Annotated[
         str | None,
-        typer.Option("--charge", metavar="NAME", help="Data set whose budget pays for --private."),
+        Option("--charge", metavar="NAME", help="Data set whose budget pays for --private."),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File to write; default: print.")
+        Path | None, Option("--output", "-o", help="File to write; default: print.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -405,8 +224,8 @@ def profile(
 
 
 def init(
-    folder: Annotated[Path, typer.Argument(help="Where conf/ is written.")],
-    force: Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")] = False,
+    folder: Annotated[Path, Argument(help="Where conf/ is written.")],
+    force: Annotated[bool, Option("--force", help="Overwrite files that exist.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Copy the configuration files to DIR/conf, to be edited there."""
@@ -422,7 +241,7 @@ def init(
 def compare(
     config: Annotated[
         str | None,
-        typer.Argument(
+        Argument(
             help="Configuration file; default: conf/compare_adult.yaml, else the built-in one."
         ),
     ] = None,
@@ -442,13 +261,13 @@ def compare(
 def bench(
     config: Annotated[
         str | None,
-        typer.Argument(help="Configuration file; default: conf/bench.yaml, else the built-in one."),
+        Argument(help="Configuration file; default: conf/bench.yaml, else the built-in one."),
     ] = None,
     set_: Set = None,
     fresh: Fresh = False,
     as_json: AsJson = False,
     speed: Annotated[
-        bool, typer.Option("--speed", help="Sums, fits and encoding on made-up rows, as ratios.")
+        bool, Option("--speed", help="Sums, fits and encoding on made-up rows, as ratios.")
     ] = False,
 ) -> None:
     """Compare with diffprivlib, Opacus and DP-EBM on the same folds: quality and speed as ratios;
@@ -468,13 +287,9 @@ def bench(
 
 def crossval(
     config: Config = None,
-    folds: Annotated[
-        int, typer.Option("--folds", help="Folds; 1 is the declared split.", min=1)
-    ] = 5,
-    repeats: Annotated[int, typer.Option("--repeats", help="Partitions into folds.", min=1)] = 1,
-    draws: Annotated[
-        int, typer.Option("--draws", help="Draws of the noise on each fold.", min=1)
-    ] = 1,
+    folds: Annotated[int, Option("--folds", help="Folds; 1 is the declared split.", min=1)] = 5,
+    repeats: Annotated[int, Option("--repeats", help="Partitions into folds.", min=1)] = 1,
+    draws: Annotated[int, Option("--draws", help="Draws of the noise on each fold.", min=1)] = 1,
     set_: Set = None,
     fresh: Fresh = False,
     as_json: AsJson = False,

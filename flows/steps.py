@@ -1,5 +1,5 @@
 """How a plain function becomes a visible step of a flow: a Prefect task that spends at most once
-and stores nothing.
+and stores nothing; and what is said of each step of a training.
 """
 
 from __future__ import annotations
@@ -7,14 +7,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from functools import wraps
+from math import isfinite
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from dpcore.errors import DPFlowsError
+from dpcore.train import Planned, Result
 from flows import story
 from flows.exit_codes import words_of_code
+from tasks.drawing.words import metric_title, number
+from tasks.kinds.base import Job, Sealed
+from tasks.ledger import Reservation
+from tasks.record import run as record_run
+from tasks.record.statement import Statement
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -112,3 +119,62 @@ def step(
         task_run_name=name,
     )(body)
     return made
+
+
+def plan_words(planned: Planned) -> str:
+    """The public numbers of a plan."""
+    epsilon, noise = planned.spent_epsilon, planned.algorithm.noise_multiplier
+    return f"{planned.name}, epsilon {epsilon:.6g}, noise multiplier {noise:.6g}"
+
+
+def afford_words(planned: Planned) -> str:
+    return f"epsilon {planned.spent_epsilon:.6g} is admitted"
+
+
+def rows_words(job: Job) -> str:
+    """What is declared of the rows, whatever was read."""
+    return f"public n = {job.problem.n}"
+
+
+def columns_words(job: Job, loaded: Sealed) -> str:
+    """What is declared of the columns; ``loaded`` is not looked at."""
+    return f"{job.problem.dimension} coefficients"
+
+
+def reserve_words(reservation: Reservation) -> str:
+    return f"entry {reservation.entry_id} of {reservation.dataset}"
+
+
+def fit_words(result: Result) -> str:
+    return f"{len(result.events)} releases"
+
+
+def price_words(price: record_run.Price) -> str:
+    promise = price.guarantee
+    return (
+        f"epsilon {promise.epsilon:.6g} at delta {promise.delta:g} for one {promise.unit}, "
+        f"{promise.adjacency} ({promise.accountant})"
+    )
+
+
+def statement_words(statement: Statement) -> str:
+    return f"entry {statement.ledger.entry}, {'' if statement.releasable else 'not '}releasable"
+
+
+def metric_words(metrics: dict[str, float]) -> str:
+    """Metrics that may leave; those that may not are the operator's."""
+    found = {key: value for key, value in under("released.", metrics).items() if value is not None}
+    return (
+        ", ".join(f"{metric_title(key)} {number(value)}" for key, value in found.items())
+        or "internal numbers"
+    )
+
+
+def under(prefix: str, metrics: dict[str, float]) -> dict[str, float | None]:
+    """The metrics of one prefix without it; None for a number that does not exist, which JSON
+    cannot hold.
+    """
+    found = {
+        key.removeprefix(prefix): value for key, value in metrics.items() if key.startswith(prefix)
+    }
+    return {key: value if isfinite(value) else None for key, value in found.items()}

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from math import isfinite
 from time import perf_counter
 from typing import Any
 
@@ -22,15 +21,28 @@ from mlflow.exceptions import MlflowException
 from prefect import flow
 
 from dpcore.errors import DPFlowsError
-from dpcore.train import Planned, Result
+from dpcore.train import Planned
 from flows import story
 from flows.exit_codes import heed
 from flows.server import end_flow_run
-from flows.steps import StepFailed, reporter, step
+from flows.steps import (
+    StepFailed,
+    afford_words,
+    columns_words,
+    fit_words,
+    metric_words,
+    plan_words,
+    price_words,
+    reporter,
+    reserve_words,
+    rows_words,
+    statement_words,
+    step,
+    under,
+)
 from tasks import training
 from tasks.config import TrainConfig
 from tasks.data.shards import written
-from tasks.drawing.words import metric_title, number
 from tasks.home import Home
 from tasks.kinds.base import Job, Sealed
 from tasks.kinds.engine import choose
@@ -42,56 +54,6 @@ from tasks.record import run as record_run
 from tasks.record.statement import Statement
 from tasks.report import attach
 from tasks.stores import making_stores
-
-
-def plan_words(planned: Planned) -> str:
-    """The public numbers of a plan."""
-    epsilon, noise = planned.spent_epsilon, planned.algorithm.noise_multiplier
-    return f"{planned.name}, epsilon {epsilon:.6g}, noise multiplier {noise:.6g}"
-
-
-def afford_words(planned: Planned) -> str:
-    return f"epsilon {planned.spent_epsilon:.6g} is admitted"
-
-
-def rows_words(job: Job) -> str:
-    """What is declared of the rows, whatever was read."""
-    return f"public n = {job.problem.n}"
-
-
-def columns_words(job: Job, loaded: Sealed) -> str:
-    """What is declared of the columns; ``loaded`` is not looked at."""
-    return f"{job.problem.dimension} coefficients"
-
-
-def reserve_words(reservation: Reservation) -> str:
-    return f"entry {reservation.entry_id} of {reservation.dataset}"
-
-
-def fit_words(result: Result) -> str:
-    return f"{len(result.events)} releases"
-
-
-def price_words(price: record_run.Price) -> str:
-    promise = price.guarantee
-    return (
-        f"epsilon {promise.epsilon:.6g} at delta {promise.delta:g} for one {promise.unit}, "
-        f"{promise.adjacency} ({promise.accountant})"
-    )
-
-
-def statement_words(statement: Statement) -> str:
-    return f"entry {statement.ledger.entry}, {'' if statement.releasable else 'not '}releasable"
-
-
-def metric_words(metrics: dict[str, float]) -> str:
-    """Metrics that may leave; those that may not are the operator's."""
-    found = {key: value for key, value in under("released.", metrics).items() if value is not None}
-    return (
-        ", ".join(f"{metric_title(key)} {number(value)}" for key, value in found.items())
-        or "internal numbers"
-    )
-
 
 # Read from top to bottom they tell what a training does.
 plan_step = step(training.plan_training, "plan noise and price", plan_words)
@@ -377,16 +339,6 @@ def summary(
         "seconds": seconds,
         **({"conventions": meant} if (meant := job.kind.conventions(job)) else {}),
     }
-
-
-def under(prefix: str, metrics: dict[str, float]) -> dict[str, float | None]:
-    """The metrics of one prefix without it; None for a number that does not exist, which JSON
-    cannot hold.
-    """
-    found = {
-        key.removeprefix(prefix): value for key, value in metrics.items() if key.startswith(prefix)
-    }
-    return {key: value if isfinite(value) else None for key, value in found.items()}
 
 
 results: ContextVar[list[dict[str, Any]] | None] = ContextVar("results", default=None)

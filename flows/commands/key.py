@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from flows.help import AsJson
 from tasks.release import openssf
 from tasks.release.keys import (
     OPENSSF_PASSPHRASE,
@@ -24,7 +25,6 @@ from tasks.release.keys import (
 )
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 
 
 def ask_passphrase() -> str:

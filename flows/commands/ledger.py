@@ -14,7 +14,8 @@ import typer
 
 from dpcore.errors import InputError, UnknownName, VerificationFailed
 from dpcore.problem import Adjacency
-from flows.opening import GDP_ADVICE, check_counting, check_delta, suited, unit_under
+from flows import budgets
+from flows.help import AsJson
 from tasks.home import Home
 from tasks.ledger import Blocks, Ledger, RowFacts, Verification, ledger_for
 from tasks.ledger.records import Dataset
@@ -34,7 +35,6 @@ Url = Annotated[
         "home folder's.",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 Figure = Annotated[Path | None, typer.Option(help="Draw budget over time to this file.")]
 Page = Annotated[Path | None, typer.Option("--html", help="Page over all data sets, a file.")]
 SomeBlocks = Annotated[
@@ -131,15 +131,15 @@ def init(
                 "--column, --count or --user-column; write it into the schema."
             )
         blocks = Blocks.of(schema, one_block_per_person, rows_per_user)
-    check_delta(name, schema, delta, confirm_delta)
+    budgets.check_delta(name, schema, delta, confirm_delta)
     known = schema.name if schema else name
-    chosen = unit or (unit_under(schema.unit, adjacency) if schema else "record")
-    check_counting(suited_to, runs, order, filter)
+    chosen = unit or (budgets.unit_under(schema.unit, adjacency) if schema else "record")
+    budgets.check_counting(suited_to, runs, order, filter)
     if suited_to is not None:
         asked = Dataset(
             known, epsilon, delta, Adjacency(adjacency), chosen, conversion, None, None, blocks
         )
-        order, filter, words = suited(asked, suited_to, runs)
+        order, filter, words = budgets.suited(asked, suited_to, runs)
         typer.echo(words, err=True)
     with Ledger(ledger or ledger_for(schema, Home.find())) as opened:
         facts = None if schema is None else RowFacts.of(schema)
@@ -147,7 +147,7 @@ def init(
             known, epsilon, delta, adjacency, chosen, conversion, order, blocks, facts, filter
         )
         if filter == "gdp":
-            typer.echo(GDP_ADVICE, err=True)
+            typer.echo(budgets.GDP_ADVICE, err=True)
         if schema is None:
             typer.echo(
                 f"No schema is called {name!r} yet: its name must be spelt like this.", err=True
@@ -172,7 +172,6 @@ def show(
 ) -> None:
     """Show all data sets, or one with its blocks and newest entries; the target is promised."""
     from flows.commands.ui import draw_blocks, write_page
-    from flows.terminal import detail_parts, overview_parts
     from tasks.ledger.summary import detail, overview
 
     if figure is not None and name is None:
@@ -187,10 +186,10 @@ def show(
             rows = overview(opened)
             report: dict[str, Any] = {"ledger": opened.store.shown, "head": opened.head()}
             report["datasets"] = rows
-            parts = overview_parts(rows, opened.store.shown)
+            parts = budgets.overview_parts(rows, opened.store.shown)
         else:
             report = detail(opened, _known(name), last) | {"head": opened.head()}
-            parts = detail_parts(report)
+            parts = budgets.detail_parts(report)
             if figure is not None:
                 draw_blocks(opened, _known(name), figure)
     _print(report, parts, as_json)
@@ -222,12 +221,11 @@ def remaining(
     name: Name, block: SomeBlocks = None, ledger: Url = None, as_json: AsJson = False
 ) -> None:
     """Show what is left in the touched blocks, or in those asked for."""
-    from flows.terminal import remaining_parts
     from tasks.ledger.summary import remaining as left
 
     with _open(name, ledger) as opened:
         report = left(opened, _known(name), block or None)
-    _print(report, remaining_parts(report), as_json)
+    _print(report, budgets.remaining_parts(report), as_json)
 
 
 @app.command()
@@ -326,12 +324,11 @@ def explain(
     as_json: AsJson = False,
 ) -> None:
     """Answer a person in the data: what the models say about them, and what erasure means."""
-    from flows.terminal import explanation
     from tasks.ledger.summary import explain as explained
 
     with _open(name, ledger) as opened:
         report = explained(opened, _known(name), block)
-    _print(report, explanation(report), as_json)
+    _print(report, budgets.explanation(report), as_json)
 
 
 @app.command()
@@ -379,14 +376,11 @@ def _text(file: Path) -> Any:
 
 
 def _plain(report: Verification) -> dict[str, Any]:
-    values = dict(vars(report))
-    return {"ok": report.ok, **values}
+    return {"ok": report.ok, **vars(report)}
 
 
 def _answer(values: dict[str, Any], as_json: bool, title: str) -> None:
-    from flows.terminal import answer_table
-
-    _print(values, [answer_table(values, title)], as_json)
+    _print(values, [budgets.answer_table(values, title)], as_json)
 
 
 def _print(report: dict[str, Any], parts: list[Any], as_json: bool) -> None:

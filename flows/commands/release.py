@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,15 +24,13 @@ from tasks.home import Home, one_at_a_time
 from tasks.ledger import Ledger
 from tasks.record import index
 from tasks.record.example import columns_words
-from tasks.record.explain import Explanation
 from tasks.record.statement import Statement, now
-from tasks.record.wording import RENDERED, rendered_again
-from tasks.release import front, onnx_graph, registry, sheet
+from tasks.release import front, registry
 from tasks.release import manifest as names
-from tasks.release.bundle import checksums, require_place, write_bundle
+from tasks.release.bundle import require_place, write_bundle
+from tasks.release.contents import Asked, Said, check_export, make_bundle
 from tasks.release.front import Front, Released
 from tasks.release.gate import (
-    Policy,
     epsilon_with_later,
     judged,
     load_policy,
@@ -49,15 +46,10 @@ from tasks.release.keys import (
 )
 from tasks.release.manifest import (
     Approval,
-    Manifest,
     Position,
     Price,
-    ReleasedMetric,
-    make_card,
-    read_model,
-    usage,
 )
-from tasks.release.trials import Trial, newest_of, position, require_chain, require_head
+from tasks.release.trials import newest_of, position, require_chain, require_head
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -65,34 +57,6 @@ if TYPE_CHECKING:
 
 # Letters that look alike in every font are one letter only among these.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,98}[A-Za-z0-9]|[A-Za-z0-9]")
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """What the operator adds to the bundle: words for the card, and the form of an export."""
-
-    licence: str = ""
-    contact: str = ""
-    export: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What the operator wants released."""
-
-    run: str
-    name: str
-    approval: Approval
-    policy: Policy
-    output: Path | None
-    ledger: str | None
-    head: str | None = None
-    said: Said = Said()
-
-    @property
-    def folder(self) -> Path:
-        """Where the releases of this name lie."""
-        return Home.find().root / "releases" / self.name
 
 
 def release_run(
@@ -105,14 +69,14 @@ def release_run(
     output: Path | None,
     ledger: str | None,
     as_json: bool,
-    head: str | None = None,
-    said: Said = Said(),
+    head: str | None,
+    said: Said,
 ) -> None:
     """Release a run, signed by ``keys`` (ours, OpenSSF's), and print where it is; raises
     ``VerificationFailed`` where gate or policy say no.
     """
     check_words(approved_by.strip(), note, said, to)
-    onnx_graph.check_export(said.export)
+    check_export(said.export)
     asked = Asked(
         run,
         to,
@@ -402,76 +366,3 @@ def _already(
         if changed
         else {}
     )
-
-
-def make_bundle(
-    asked: Asked,
-    version: str,
-    subject: Subject,
-    statement: Statement,
-    price: Price,
-    metrics: list[ReleasedMetric],
-    trials: list[Trial],
-    before: str | None,
-    ledger: Position,
-    serial: int,
-) -> tuple[Manifest, dict[str, bytes]]:
-    """Manifest and files of a release, from what the run holds and nothing else."""
-    model, stored = subject.model, subject.files
-    terms = Explanation.of_files(model)
-    exported = onnx_graph.exported_model(asked.said.export, model)
-    card = make_card(
-        asked.name,
-        version,
-        statement,
-        read_model(model["model.json"]),
-        price,
-        metrics,
-        asked.approval,
-        terms,
-        asked.said.licence.strip(),
-        asked.said.contact.strip(),
-        usage(model, exported is not None),
-    )
-    described = (asked.name, version, statement, price, metrics, asked.approval)
-    tuning = {"schema_version": 1, "trials": [json.loads(one.events.to_json()) for one in trials]}
-    files = {
-        names.WEIGHTS: model["weights.npz"],
-        names.ENCODER: model["encoder.json"],
-        names.CARD: model["model.json"],
-        names.STATEMENT: stored["privacy/statement.json"],
-        names.MECHANISMS: stored["privacy/mechanisms.json"],
-        names.TUNING: json.dumps(tuning, indent=1, sort_keys=True).encode(),
-        names.CONFIG: stored["config.json"],
-        names.README: card.encode(),
-        sheet.SHEET: sheet.evaluation_sheet(*described).encode(),
-        sheet.ENTRY: sheet.registry_entry(*described).encode(),
-        **({} if exported is None else {names.ONNX: exported}),
-        **({} if terms is None else {names.TERMS: terms.picture().encode()}),
-        **({names.STATE: model["state.safetensors"]} if "state.safetensors" in model else {}),
-        **{name: _readable(name, subject, statement) for name in RENDERED},
-        **({names.METRICS: stored[names.METRICS]} if names.METRICS in stored else {}),
-    }
-    manifest = Manifest(
-        name=asked.name,
-        version=version,
-        created=now(),
-        run_id=asked.run,
-        price=price,
-        approval=asked.approval,
-        policy=asked.policy.model_dump(mode="json"),
-        metrics=metrics,
-        previous=before,
-        files=checksums(files),
-        ledger=ledger,
-        serial=serial,
-    )
-    return manifest, files
-
-
-def _readable(name: str, subject: Subject, statement: Statement) -> bytes:
-    """A readable form whose hash the ledger holds, as the audit compared it; one without is made
-    again.
-    """
-    held = subject.ledger is not None and name in subject.ledger.hashes
-    return subject.files[name] if held else rendered_again(statement, name)

@@ -85,7 +85,7 @@ def _made_again(bundle: Bundle) -> str:
 def _run(bundle: Bundle) -> str:
     """What made-up rows show; empty where a package is missing. Raises ``VerificationFailed``."""
     from tasks.record.example import ROWS, scored_example
-    from tasks.release.onnx_graph import require_same
+    from tasks.release.contents import require_same
 
     if not all(map(find_spec, ("onnxruntime", "pandas", "mlflow"))):
         return ""

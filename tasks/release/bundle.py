@@ -4,6 +4,7 @@ that runs.
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import zipfile
@@ -11,9 +12,11 @@ import zlib
 from collections.abc import Callable, Container, Iterator, Mapping
 from hashlib import sha256
 from itertools import islice
+from math import prod
 from pathlib import Path, PurePosixPath
 from tempfile import mkdtemp
 
+import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -22,11 +25,17 @@ from tasks.release.keys import public_pem, sign
 from tasks.release.manifest import MANIFEST, OPENSSF, REQUIRED, SIGNATURE, File, Manifest
 from tasks.release.openssf import seal
 
+Problem = tuple[str, str]  # (name of the check, what is wrong)
+
 LARGEST = 1 << 30
 LARGEST_TEXT = 4 << 20  # manifest and signature, which are read before anything is known about them
 MOST_FILES = 200
 # a README.md or config.json is in many folders
 OWN = tuple(name for name in REQUIRED if "/" in name)
+
+
+HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+MOST_ARRAYS = 100
 
 
 class UnreadableBundle(InputError):
@@ -297,3 +306,36 @@ def plain_json(text: bytes) -> object:
         return json.loads(text)
     except RecursionError:
         raise ValueError("the JSON is nested too deeply") from None
+
+
+def weight_problems(data: bytes) -> Iterator[Problem]:
+    try:
+        _require_shapes(data)
+        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+            numbers = [arrays[name] for name in arrays.files]
+        if not all(
+            np.issubdtype(one.dtype, np.floating) and np.isfinite(one).all() for one in numbers
+        ):
+            yield "weights_not_finite", "a weight is not a finite number"
+    except (ValueError, OSError, KeyError, EOFError):
+        yield "weights_unreadable", "the weights are not plain arrays"
+    except Exception as error:  # zipfile and zlib raise their own kinds for damaged archives
+        yield "weights_unreadable", f"the weights are damaged ({type(error).__name__})"
+
+
+def _require_shapes(data: bytes) -> None:
+    """Raise ``ValueError`` for an archive whose arrays would be larger than any model: shapes
+    before numbers.
+    """
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        if (
+            len(archive.infolist()) > MOST_ARRAYS
+            or sum(item.file_size for item in archive.infolist()) > LARGEST
+        ):
+            raise ValueError("the weights are too large")
+        for item in archive.infolist():
+            with archive.open(item) as file:
+                read = HEADERS[np.lib.format.read_magic(file)]
+                shape, _, dtype = read(file)
+                if prod(shape) * dtype.itemsize > item.file_size:
+                    raise ValueError("the weights say that they are larger than their file")

@@ -14,15 +14,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import reduce
-from importlib.util import find_spec
-from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from dpcore.errors import InputError, VerificationFailed
+from dpcore.errors import InputError
 from dpcore.features import MISSING, ZEROS, Column, signed_log
 from dpcore.identity import canonical, canonical_marks
+from dpcore.preprocess import Encoder, MatrixEncoder, encoder_from_json
 from dpcore.preprocess.column_encoders import (
     UNKNOWN,
     ColumnEncoder,
@@ -30,19 +29,9 @@ from dpcore.preprocess.column_encoders import (
     NumberPart,
     RankPart,
 )
-from dpcore.preprocess.encoder import Encoder
-from dpcore.preprocess.matrix import MatrixEncoder
 from dpcore.preprocess.parts import CrossPart, DateLevelPart, DatePart, HashPart
-from tasks.record.example import scored_example
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 OPSET, ML_OPSET = 17, 3
-INSTALL = "install the extra onnx (`pip install 'dpflows[onnx]'`), or leave --export out"
-# How far graph and scorer may differ: by other orders of summing, and where rows are rounded to
-# single precision by its steps.
-CLOSE = {"float64": 1e-9, "float32": 1e-6}
 
 
 def require_exportable(encoder: Encoder | MatrixEncoder, card: Mapping[str, Any]) -> None:
@@ -131,11 +120,8 @@ class TableGraph:
         index, value = (
             self.level(part, points) if isinstance(part, LevelPart) else self.basis(part, points)
         )
-        return index, self.zeroed(value, blank)
-
-    def zeroed(self, value: str, blank: str | None) -> str:
         zero = self.graph.constant(0.0)
-        return value if blank is None else self.graph.op("Where", blank, zero, value)
+        return index, value if blank is None else self.graph.op("Where", blank, zero, value)
 
     def product(self, part: CrossPart) -> Slots:
         g = self.graph
@@ -147,17 +133,14 @@ class TableGraph:
         value = g.op("Mul", g.op("Unsqueeze", a, last), g.op("Unsqueeze", b, first))
         return g.op("Reshape", index, flat), g.op("Reshape", value, flat)
 
-    def column(self, column: Column, text: bool) -> str:
-        if column.name not in self.read:
-            self.read[column.name] = self.graph.input(column.name, text)
-        return self.read[column.name]
-
     def point(self, part: ColumnEncoder) -> tuple[str, str | None]:
         """The place of a level or a finite number, and where there is no value to encode."""
         column, text = part.column, isinstance(part, LevelPart | RankPart)
         key = (column.name, "text" if text else "number")
         if key not in self.points:
-            cells = self.column(column, text)
+            if column.name not in self.read:
+                self.read[column.name] = self.graph.input(column.name, text)
+            cells = self.read[column.name]
             self.points[key] = self.places(column, cells) if text else self.number(column, cells)
         return self.points[key]
 
@@ -165,11 +148,9 @@ class TableGraph:
         """Places of levels; refused, or without value, as the column declares it."""
         g = self.graph
         known = {canonical(level, self.strip): code for code, level in enumerate(column.levels)}
-        fill = (
-            MISSING
-            if column.fill is None
-            else known.get(canonical(column.fill, self.strip), MISSING)
-        )
+        fill = MISSING
+        if column.fill is not None:
+            fill = known.get(canonical(column.fill, self.strip), MISSING)
         codes = dict.fromkeys((*canonical_marks(column.missing, self.strip), ""), fill)
         codes |= {str(level): code for code, level in enumerate(column.levels)} | known
         other = len(column.levels) if column.unknown == "other" else UNKNOWN
@@ -414,75 +395,5 @@ def chances(g: Graph, scores: str, stated: str) -> str:
 
 def read(model: Mapping[str, bytes]) -> tuple[Encoder | MatrixEncoder, dict[str, Any]]:
     """Encoder and card of a model's files."""
-    text = model["encoder.json"].decode()
-    kind = MatrixEncoder if json.loads(text)["encoder"] == "matrix" else Encoder
-    return kind.from_json(text), json.loads(model["model.json"])
-
-
-def run_onnx(graph: bytes, encoder: Encoder | MatrixEncoder, frame: DataFrame) -> dict[str, Any]:
-    """What onnxruntime answers for the rows of ``frame``, by output."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3  # it removes constants that nothing uses, and says so
-    session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-    if not isinstance(encoder, Encoder):
-        cells: dict[str, Any] = {"features": frame[list(encoder.inputs)].to_numpy(dtype=np.float64)}
-    else:
-        cells = {one.name: _cells(frame[one.name], one.type) for one in session.get_inputs()}
-    names = [one.name for one in session.get_outputs()]
-    return dict(zip(names, session.run(names, cells), strict=True))
-
-
-def _cells(column: Any, kind: str) -> np.ndarray:
-    if kind == "tensor(double)":
-        return np.asarray(column.astype(float).to_numpy()[:, None])
-    return np.array(
-        [["" if one is None or one != one else str(one)] for one in column], dtype=object
-    )
-
-
-def require_same(
-    graph: bytes, model: Mapping[str, bytes], frame: DataFrame, scored: DataFrame
-) -> None:
-    """Raise ``VerificationFailed`` where the graph answers the rows of ``frame`` otherwise than the
-    scorer did.
-    """
-    encoder, _ = read(model)
-    close = CLOSE[encoder.dtype]
-    found = run_onnx(graph, encoder, frame)
-    for name, values in found.items():
-        expected = scored[name].to_numpy()
-        same = (
-            np.allclose(values, expected.astype(float), rtol=close, atol=close)
-            if values.dtype.kind == "f"
-            else list(values) == list(expected)
-        )
-        if not same:
-            raise VerificationFailed(
-                f"Expected the exported graph to answer {name} as the model does on made-up rows, "
-                "got others; leave --export out, and report the model's columns."
-            )
-
-
-def check_export(form: str | None) -> None:
-    """Raise ``InputError`` for a form that there is none of, or whose packages are missing."""
-    if form not in (None, "onnx"):
-        raise InputError(f"Expected onnx for --export, got {form!r}; leave it out.")
-    missing = [name for name in ("onnx", "onnxruntime") if form and find_spec(name) is None]
-    if missing:
-        raise InputError(
-            f"Expected onnx and onnxruntime for --export, got no {missing[0]}; {INSTALL}."
-        )
-
-
-def exported_model(form: str | None, model: Mapping[str, bytes]) -> bytes | None:
-    """The graph that was asked for, compared with the model on made-up rows; raises ``InputError``
-    for a model that no graph stands for.
-    """
-    if form is None:
-        return None
-    with np.load(BytesIO(model["weights.npz"]), allow_pickle=False) as arrays:
-        graph = to_onnx(model, arrays["weights"])
-    require_same(graph, model, *scored_example(model))
-    return graph
+    encoder = encoder_from_json(model["encoder.json"].decode())
+    return encoder, json.loads(model["model.json"])

@@ -5,7 +5,7 @@ of them.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,12 +13,16 @@ from sqlalchemy import select
 
 from dpcore.accounting.curves import ORDERS, epsilon_of
 from dpcore.accounting.events import Events
-from dpcore.errors import InputError, VerificationFailed
+from dpcore.errors import DPFlowsError, InputError, VerificationFailed
 from dpcore.problem import Adjacency
+from tasks.audit.recompute import close
+from tasks.audit.rules_run import price_of
 from tasks.ledger import Ledger, schema
 from tasks.ledger.chain import events_text, history, newest
 from tasks.ledger.records import Record
-from tasks.release.manifest import Position
+from tasks.record.statement import Statement
+from tasks.release.bundle import Problem
+from tasks.release.manifest import METRICS, Manifest, Position, Price
 
 # Digits of a hash that a person may give for the whole.
 SHORTEST_HEAD = 12
@@ -144,3 +148,52 @@ def search_epsilon(
     for events in trials:
         total = total + events.price(adjacency)
     return float(epsilon_of(total, delta, conversion))
+
+
+def search_problems(
+    found: Statement, price: Price, trials: list[Events], whole: float
+) -> Iterator[Problem]:
+    """The run is among those that it was chosen from, and the price is that of all of them."""
+    priced = not list(price_of(found))
+    if priced and Events.from_json(json.dumps(found.mechanisms)) not in trials:
+        yield "tuning_incomplete", "the run itself is not among the runs behind the release"
+    if not close(whole, price.epsilon) or price.delta != found.guarantee.delta:
+        yield (
+            "release_epsilon",
+            f"the release costs epsilon {whole:.6g}, the manifest says {price.epsilon:.6g}",
+        )
+    if len(trials) != price.trials:
+        yield "release_epsilon", f"{len(trials)} runs are listed, the manifest says {price.trials}"
+
+
+def whole_epsilon(trials: list[Events], found: Statement, manifest: Manifest) -> float:
+    """Epsilon of the whole release: that of the statement where it is one run, else of all
+    together.
+    """
+    if len(trials) == 1:
+        return found.guarantee.epsilon
+    price = manifest.price
+    return search_epsilon(trials, price.adjacency, price.delta, price.conversion)
+
+
+def metric_problems(
+    files: Mapping[str, bytes], manifest: Manifest, trials: list[Events]
+) -> Iterator[Problem]:
+    """Metrics that claim a charged mechanism: listed, equal, and their mechanism among what was
+    paid for.
+    """
+    charged = {one.name: one.value for one in manifest.metrics if one.source == "charged mechanism"}
+    if not charged and METRICS not in files:
+        return
+    try:
+        stored = json.loads(files[METRICS])
+        events = Events.from_json(json.dumps(stored["mechanisms"]))
+        values = {key: float(value) for key, value in stored["values"].items()}
+    except (KeyError, ValueError, TypeError, AttributeError, DPFlowsError):
+        yield "metrics_unreadable", "the file of the released metrics is missing or cannot be read"
+        return
+    if events not in trials:
+        yield "metric_unpaid", "the mechanism of the released metrics is not in the price"
+    for name, value in charged.items():
+        if values.get(name) != value:
+            yield "metric_changed", f"metric {name} is not the released one"

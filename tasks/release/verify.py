@@ -4,26 +4,22 @@ is run.
 
 from __future__ import annotations
 
-import io
 import json
-import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from math import isfinite, prod
+from math import isfinite
 from typing import Any
 
-import numpy as np
 from pydantic import ValidationError
 
 from dpcore.accounting.events import Events
 from dpcore.errors import DPFlowsError, InputError
-from tasks.audit.recompute import close
 from tasks.audit.rules_content import state_fault
 from tasks.audit.rules_run import price_of
 from tasks.record.statement import Statement
 from tasks.record.wording import RENDERED
-from tasks.release.bundle import LARGEST, Bundle, manifest_of
+from tasks.release.bundle import Bundle, Problem, manifest_of, weight_problems
 from tasks.release.keys import same_key, verify_signature
 from tasks.release.manifest import (
     CARD,
@@ -39,10 +35,9 @@ from tasks.release.manifest import (
     TUNING,
     WEIGHTS,
     Manifest,
-    Price,
 )
 from tasks.release.openssf import seal_faults, sealed
-from tasks.release.trials import search_epsilon
+from tasks.release.trials import metric_problems, search_problems, whole_epsilon
 
 CANNOT_SHOW = (
     "that the ledger lists every run on these records",
@@ -56,8 +51,6 @@ UNNAMED = (
     "no hash of the readable statement is kept in this older bundle: its signature alone vouches "
     "for that text"
 )
-HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-MOST_ARRAYS = 100
 # Files of a bundle by the name of their hash in the ledger's commit record.
 COMMITTED = {
     WEIGHTS: "weights",
@@ -82,7 +75,6 @@ EXECUTABLE = (
     ".dill",
 )
 
-Problem = tuple[str, str]  # (name of the check, what is wrong)
 Rule = Callable[[Bundle, Manifest], Iterator[Problem]]
 
 
@@ -356,79 +348,15 @@ def _price(files: Mapping[str, bytes], manifest: Manifest) -> Iterator[Problem]:
     try:
         stored = json.loads(files[TUNING])
         trials = [Events.from_json(json.dumps(item)) for item in stored["trials"]]
-        whole = _whole(trials, found, manifest)
+        whole = whole_epsilon(trials, found, manifest)
     except (KeyError, ValueError, TypeError, DPFlowsError) as error:
         yield (
             "tuning_unreadable",
             f"the runs behind the release cannot be priced ({type(error).__name__})",
         )
         return
-    yield from _search(found, price, trials, whole)
-    yield from _metrics(files, manifest, trials)
-
-
-def _search(
-    found: Statement, price: Price, trials: list[Events], whole: float
-) -> Iterator[Problem]:
-    """The run is among those that it was chosen from, and the price is that of all of them."""
-    priced = not list(price_of(found))
-    if priced and Events.from_json(json.dumps(found.mechanisms)) not in trials:
-        yield "tuning_incomplete", "the run itself is not among the runs behind the release"
-    if not close(whole, price.epsilon) or price.delta != found.guarantee.delta:
-        yield (
-            "release_epsilon",
-            f"the release costs epsilon {whole:.6g}, the manifest says {price.epsilon:.6g}",
-        )
-    if len(trials) != price.trials:
-        yield "release_epsilon", f"{len(trials)} runs are listed, the manifest says {price.trials}"
-
-
-def _whole(trials: list[Events], found: Statement, manifest: Manifest) -> float:
-    """Epsilon of the whole release: that of the statement where it is one run, else of all
-    together.
-    """
-    if len(trials) == 1:
-        return found.guarantee.epsilon
-    price = manifest.price
-    return search_epsilon(trials, price.adjacency, price.delta, price.conversion)
-
-
-def _metrics(
-    files: Mapping[str, bytes], manifest: Manifest, trials: list[Events]
-) -> Iterator[Problem]:
-    """Metrics that claim a charged mechanism: listed, equal, and their mechanism among what was
-    paid for.
-    """
-    charged = {one.name: one.value for one in manifest.metrics if one.source == "charged mechanism"}
-    if not charged and METRICS not in files:
-        return
-    try:
-        stored = json.loads(files[METRICS])
-        events = Events.from_json(json.dumps(stored["mechanisms"]))
-        values = {key: float(value) for key, value in stored["values"].items()}
-    except (KeyError, ValueError, TypeError, AttributeError, DPFlowsError):
-        yield "metrics_unreadable", "the file of the released metrics is missing or cannot be read"
-        return
-    if events not in trials:
-        yield "metric_unpaid", "the mechanism of the released metrics is not in the price"
-    for name, value in charged.items():
-        if values.get(name) != value:
-            yield "metric_changed", f"metric {name} is not the released one"
-
-
-def _weights(data: bytes) -> Iterator[Problem]:
-    try:
-        _require_shapes(data)
-        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-            numbers = [arrays[name] for name in arrays.files]
-        if not all(
-            np.issubdtype(one.dtype, np.floating) and np.isfinite(one).all() for one in numbers
-        ):
-            yield "weights_not_finite", "a weight is not a finite number"
-    except (ValueError, OSError, KeyError, EOFError):
-        yield "weights_unreadable", "the weights are not plain arrays"
-    except Exception as error:  # zipfile and zlib raise their own kinds for damaged archives
-        yield "weights_unreadable", f"the weights are damaged ({type(error).__name__})"
+    yield from search_problems(found, price, trials, whole)
+    yield from metric_problems(files, manifest, trials)
 
 
 def _model(files: Mapping[str, bytes], manifest: Manifest) -> Iterator[Problem]:
@@ -436,7 +364,7 @@ def _model(files: Mapping[str, bytes], manifest: Manifest) -> Iterator[Problem]:
         if name.lower().endswith(EXECUTABLE):
             yield "executable_file", f"{name} could be run; a bundle holds plain data only"
     if WEIGHTS in files:
-        yield from _weights(files[WEIGHTS])
+        yield from weight_problems(files[WEIGHTS])
     fault = state_fault({name.removeprefix("model/"): data for name, data in files.items()})
     if fault:
         yield "state_changed", fault
@@ -446,21 +374,3 @@ def _model(files: Mapping[str, bytes], manifest: Manifest) -> Iterator[Problem]:
                 json.loads(files[name])
             except ValueError:
                 yield "json_unreadable", f"{name} is no JSON"
-
-
-def _require_shapes(data: bytes) -> None:
-    """Raise ``ValueError`` for an archive whose arrays would be larger than any model: shapes
-    before numbers.
-    """
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        if (
-            len(archive.infolist()) > MOST_ARRAYS
-            or sum(item.file_size for item in archive.infolist()) > LARGEST
-        ):
-            raise ValueError("the weights are too large")
-        for item in archive.infolist():
-            with archive.open(item) as file:
-                read = HEADERS[np.lib.format.read_magic(file)]
-                shape, _, dtype = read(file)
-                if prod(shape) * dtype.itemsize > item.file_size:
-                    raise ValueError("the weights say that they are larger than their file")

@@ -97,7 +97,7 @@ MUTANTS = [
         FACTS,
     ),
     Mutant(
-        "flows/opening.py",
+        "flows/budgets.py",
         "    n = None if schema is None else schema.n()",
         "    n = None",
         FACTS,

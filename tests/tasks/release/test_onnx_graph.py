@@ -16,7 +16,8 @@ from dpcore.errors import InputError, VerificationFailed
 from dpcore.preprocess import Encoder, MatrixEncoder
 from tasks.record import model
 from tasks.record.scoring import LinearScorer, RefusedRows
-from tasks.release.onnx_graph import CLOSE, require_same, run_onnx, to_onnx
+from tasks.release.contents import CLOSE, require_same, run_onnx
+from tasks.release.onnx_graph import to_onnx
 from tasks.schema import Schema
 
 pytest.importorskip("onnxruntime")
