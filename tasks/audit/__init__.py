@@ -10,18 +10,16 @@ from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
 
 from tasks.audit import rules_content, rules_derived, rules_model, rules_record, rules_run
-from tasks.audit import rules_derived as audit_rules_derived
-from tasks.audit.findings import Audit, Finding, Severity, block
-from tasks.audit.rules_run import RETRAIN
+from tasks.audit.findings import RETRAIN, Audit, Finding, Severity, block
 from tasks.audit.subject import LedgerFacts, Subject
 
 WORST_FIRST = list(Severity)
 OWN_RULES = (
     *rules_run.RULES,
     *rules_derived.RULES,
-    *audit_rules_derived.TEXT_RULES,
+    *rules_derived.TEXT_RULES,
     *rules_content.RULES,
-    *audit_rules_derived.NAME_RULES,
+    *rules_derived.NAME_RULES,
     *rules_model.RULES,
 )
 

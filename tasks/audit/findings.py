@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 VERSION = 1
+RETRAIN = "Do not release this run; find out who changed it, and train again"
 
 
 class Severity(StrEnum):

@@ -22,8 +22,7 @@ from dpcore.errors import DPFlowsError
 from dpcore.preprocess import encoder_from_json
 from dpcore.train import Planned, replan
 from dpcore.train.search import Tuned
-from tasks.audit.findings import Finding, Severity, note
-from tasks.audit.rules_run import RETRAIN
+from tasks.audit.findings import RETRAIN, Finding, Severity, note
 from tasks.audit.subject import CONFIG, MECHANISMS, Subject
 from tasks.config import TrainConfig, parse_config
 from tasks.kinds import kind_of

@@ -26,7 +26,8 @@ from dpcore.mechanisms import Gaussian, Laplace, Mechanism, RepeatNegativeBinomi
 from dpcore.mechanisms.repeated import Repeated
 from dpcore.problem import Adjacency, Problem
 from dpcore.sampling import Poisson, Sampled, WithoutReplacement
-from tasks.audit.subject import CONFIG, Subject
+from tasks.audit.findings import RETRAIN, Finding, block
+from tasks.audit.subject import CONFIG, MECHANISMS, Subject, digest
 from tasks.record.statement import Guarantee, Statement
 
 # Rounding between versions of the numerical libraries.
@@ -67,6 +68,57 @@ def curve_problem(events: Events, statement: Statement) -> str:
                 f"{computed:.6g}"
             )
     return ""
+
+
+def price_of(found: Statement) -> Iterator[Finding]:
+    """What is wrong with the price of a statement, from its own text alone."""
+    promise = found.guarantee
+    try:
+        events = Events.from_json(json.dumps(found.mechanisms))
+        spent = own_epsilon(events, promise)
+        problem = curve_problem(events, found)
+    except (DPFlowsError, ValueError, TypeError, KeyError, IndexError) as error:
+        yield block(
+            "mechanisms_unreadable",
+            MECHANISMS,
+            f"the mechanisms cannot be priced ({error})",
+            "No price",
+            RETRAIN,
+        )
+        return
+    if digest(events.to_json().encode()) != found.mechanisms_sha256:
+        yield block(
+            "mechanisms_changed",
+            MECHANISMS,
+            "the mechanisms do not give their hash",
+            "They were changed",
+            RETRAIN,
+        )
+    if events.adjacency != promise.adjacency or events.unit != promise.unit:
+        yield block(
+            "relation_changed",
+            "adjacency",
+            f"mechanisms are priced for {events.unit}, {events.adjacency}; the statement promises "
+            f"{promise.unit}, {promise.adjacency}",
+            "A price under one relation says nothing about another",
+            RETRAIN,
+        )
+    if not close(spent, promise.epsilon):
+        yield block(
+            "epsilon_recomputed",
+            "epsilon",
+            f"the mechanisms cost epsilon {spent:.6g}, the statement says {promise.epsilon:.6g}",
+            "The stated guarantee is not the one of what ran",
+            RETRAIN,
+        )
+    if problem:
+        yield block(
+            "curve_changed",
+            "renyi",
+            problem,
+            "The stored curve is not the one of the mechanisms",
+            RETRAIN,
+        )
 
 
 def independent_epsilon(events: Events, statement: Statement) -> tuple[str, float, float] | None:

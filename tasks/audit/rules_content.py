@@ -1,4 +1,5 @@
-"""Rules for what a run of this tool holds: metrics, model, and files that no training writes.
+"""Rules for what a run of this tool holds: names of its files, metrics, model, and files that no
+training writes.
 
 The stored parameters of a network against the card of its model.
 """
@@ -17,10 +18,10 @@ import numpy as np
 
 from dpcore.accounting.events import Events
 from dpcore.errors import DPFlowsError
-from tasks.audit.findings import Finding, block, note
+from tasks.audit.findings import RETRAIN, Finding, block, note, warn
 from tasks.audit.recompute import close
-from tasks.audit.rules_run import RETRAIN, digest, entry_of
-from tasks.audit.subject import CONFIG, METRICS, TRACE, LedgerFacts, Subject
+from tasks.audit.rules_run import entry_of
+from tasks.audit.subject import CONFIG, METRICS, TRACE, LedgerFacts, Subject, digest
 from tasks.drawing.curves import CURVE_POINTS, curve_name, thin
 from tasks.record import inventory
 from tasks.record.example import is_example
@@ -278,6 +279,35 @@ def _noted(run: Subject) -> set[str]:
     return {"spent.epsilon", *(f"released.{key}" for key in keys if not is_quality(key))}
 
 
+def second_names(run: Subject) -> Iterator[Finding]:
+    """The files of the run have no other name, or its budget paid for the run, and for its noisy
+    metrics, too.
+    """
+    entry = run.statement.ledger.entry if run.statement else "ENTRY"
+    metrics = run.metric_ledger.entry if run.metric_ledger is not None else ""
+    for facts, paying, what in (
+        (run.ledger, entry, "this run"),
+        (run.metric_ledger, metrics, "its noisy metrics"),
+    ):
+        for name in () if facts is None else facts.unpaid:
+            yield block(
+                "second_name",
+                name if facts is run.ledger else f"{name} ({METRICS})",
+                f"the file was also read as {name!r}, whose budget did not pay for {what}",
+                "Both budgets are about the same records, and each promises what only their sum "
+                "keeps",
+                f"Charge it there too: `dpflows ledger charge {name} --for {paying}`",
+            )
+    for name in () if run.ledger is None else run.ledger.public_names:
+        yield warn(
+            "second_name_public",
+            name,
+            f"the file was also read as {name!r}, which was declared public",
+            "What was computed there on the same records has no guarantee",
+            "Correct the declaration of that name, and release nothing of its runs",
+        )
+
+
 def model(run: Subject) -> Iterator[Finding]:
     """The model belongs to the run, its weights are finite numbers, its example holds no row of the
     data.
@@ -336,4 +366,4 @@ def _synthetic(run: Subject, example: bytes) -> bool:
         return False
 
 
-RULES = (metrics, asked, curves, model)
+RULES = (second_names, metrics, asked, curves, model)

@@ -20,8 +20,7 @@ from math import isclose
 from typing import Any
 
 from dpcore.algorithms.base import under_new_names
-from tasks.audit.findings import Finding, block, note, warn
-from tasks.audit.rules_run import RETRAIN, digest
+from tasks.audit.findings import RETRAIN, Finding, block, note, warn
 from tasks.audit.subject import (
     CONFIG,
     CURVE,
@@ -31,6 +30,7 @@ from tasks.audit.subject import (
     STATEMENT,
     TRACE,
     Subject,
+    digest,
 )
 from tasks.record.inventory import FILE as INVENTORY
 from tasks.record.statement import is_note, noise_form

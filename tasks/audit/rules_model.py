@@ -17,10 +17,10 @@ from typing import Any
 import yaml
 
 from dpcore.errors import DPFlowsError
-from tasks.audit.findings import Finding, block, warn
+from tasks.audit.findings import RETRAIN, Finding, block, warn
 from tasks.audit.rules_content import STATE
-from tasks.audit.rules_run import MODEL_FILES, RETRAIN, digest
-from tasks.audit.subject import Subject
+from tasks.audit.rules_run import MODEL_FILES
+from tasks.audit.subject import Subject, digest
 from tasks.record import MODEL, inventory
 from tasks.record.example import answers, example_columns, in_words, is_example
 

@@ -4,30 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from hashlib import sha256
 
 from dpcore.accounting.events import Events
 from dpcore.errors import DPFlowsError
-from tasks.audit.findings import Finding, block, note, warn
+from tasks.audit.findings import RETRAIN, Finding, block, note
 from tasks.audit.recompute import (
     UPPER_BOUND,
     agrees,
     close,
-    curve_problem,
     independent_epsilon,
-    own_epsilon,
+    price_of,
 )
-from tasks.audit.subject import CONFIG, MECHANISMS, METRICS, STATEMENT, LedgerFacts, Subject
+from tasks.audit.subject import CONFIG, MECHANISMS, STATEMENT, LedgerFacts, Subject, digest
 from tasks.record.statement import Guarantee, Statement
 
 FILES = {"statement": STATEMENT, "config": CONFIG, "mechanisms": MECHANISMS}
 MODEL_FILES = {"weights": "weights.npz", "encoder": "encoder.json", "model": "model.json"}
-RETRAIN = "Do not release this run; find out who changed it, and train again"
 TEST_SEED = "unsafe_fixed_noise_seed"
-
-
-def digest(data: bytes) -> str:
-    return sha256(data).hexdigest()
 
 
 def statement(run: Subject) -> Iterator[Finding]:
@@ -288,35 +281,6 @@ def entry_of(facts: LedgerFacts | None, subject: str) -> Iterator[Finding]:
         )
 
 
-def second_names(run: Subject) -> Iterator[Finding]:
-    """The files of the run have no other name, or its budget paid for the run, and for its noisy
-    metrics, too.
-    """
-    entry = run.statement.ledger.entry if run.statement else "ENTRY"
-    metrics = run.metric_ledger.entry if run.metric_ledger is not None else ""
-    for facts, paying, what in (
-        (run.ledger, entry, "this run"),
-        (run.metric_ledger, metrics, "its noisy metrics"),
-    ):
-        for name in () if facts is None else facts.unpaid:
-            yield block(
-                "second_name",
-                name if facts is run.ledger else f"{name} ({METRICS})",
-                f"the file was also read as {name!r}, whose budget did not pay for {what}",
-                "Both budgets are about the same records, and each promises what only their sum "
-                "keeps",
-                f"Charge it there too: `dpflows ledger charge {name} --for {paying}`",
-            )
-    for name in () if run.ledger is None else run.ledger.public_names:
-        yield warn(
-            "second_name_public",
-            name,
-            f"the file was also read as {name!r}, which was declared public",
-            "What was computed there on the same records has no guarantee",
-            "Correct the declaration of that name, and release nothing of its runs",
-        )
-
-
 def price(run: Subject) -> Iterator[Finding]:
     """Epsilon from the mechanisms is the stated one, by this library and by other code."""
     found = run.statement
@@ -352,57 +316,6 @@ def price(run: Subject) -> Iterator[Finding]:
             f"ours {other[1]:.6g}",
             "Epsilon was recomputed by this library alone",
             "Nothing to do",
-        )
-
-
-def price_of(found: Statement) -> Iterator[Finding]:
-    """What is wrong with the price of a statement, from its own text alone."""
-    promise = found.guarantee
-    try:
-        events = Events.from_json(json.dumps(found.mechanisms))
-        spent = own_epsilon(events, promise)
-        problem = curve_problem(events, found)
-    except (DPFlowsError, ValueError, TypeError, KeyError, IndexError) as error:
-        yield block(
-            "mechanisms_unreadable",
-            MECHANISMS,
-            f"the mechanisms cannot be priced ({error})",
-            "No price",
-            RETRAIN,
-        )
-        return
-    if digest(events.to_json().encode()) != found.mechanisms_sha256:
-        yield block(
-            "mechanisms_changed",
-            MECHANISMS,
-            "the mechanisms do not give their hash",
-            "They were changed",
-            RETRAIN,
-        )
-    if events.adjacency != promise.adjacency or events.unit != promise.unit:
-        yield block(
-            "relation_changed",
-            "adjacency",
-            f"mechanisms are priced for {events.unit}, {events.adjacency}; the statement promises "
-            f"{promise.unit}, {promise.adjacency}",
-            "A price under one relation says nothing about another",
-            RETRAIN,
-        )
-    if not close(spent, promise.epsilon):
-        yield block(
-            "epsilon_recomputed",
-            "epsilon",
-            f"the mechanisms cost epsilon {spent:.6g}, the statement says {promise.epsilon:.6g}",
-            "The stated guarantee is not the one of what ran",
-            RETRAIN,
-        )
-    if problem:
-        yield block(
-            "curve_changed",
-            "renyi",
-            problem,
-            "The stored curve is not the one of the mechanisms",
-            RETRAIN,
         )
 
 
@@ -464,4 +377,4 @@ def _shown_spent(run: Subject, promise: Guarantee) -> Iterator[Finding]:
         )
 
 
-RULES = (statement, config, hashes, ledger, second_names, price, shown)
+RULES = (statement, config, hashes, ledger, price, shown)

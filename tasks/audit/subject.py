@@ -13,6 +13,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -338,3 +339,7 @@ def _told(records: Iterable[Record]) -> tuple[dict[str, str], dict[str, Any]]:
             body = stored
         hashes |= stored.get("hashes", {})
     return hashes, body
+
+
+def digest(data: bytes) -> str:
+    return sha256(data).hexdigest()

@@ -25,7 +25,7 @@ from tasks.compare.grouping import Record, metrics_of
 from tasks.compare.ratios import ratios, rows_of
 from tasks.compare.resume import Comparison
 from tasks.compare.statistics import Summary, resampling, summarise
-from tasks.drawing.chart import write_frame, write_text
+from tasks.drawing.sheet import write_frame, write_text
 
 COLUMNS = (
     *(

@@ -4,7 +4,6 @@ of rows.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -12,35 +11,34 @@ from typing import Any
 
 import numpy as np
 
-from tasks.compare.effects import against_parameters, line_labels, varied
+from tasks.compare.effects import (
+    against_parameters,
+    chart_of,
+    line_labels,
+    panel_title,
+    relations,
+    slug,
+    time_against_rows,
+    varied,
+)
 from tasks.compare.grouping import (
-    RANKING,
     SECONDS,
     Comparable,
     Place,
     Record,
-    Relation,
     done,
     lower_is_better,
-    measured,
     metrics_of,
     number,
 )
 from tasks.compare.statistics import LEAST, LEVEL, Summary, interval, summarise
 from tasks.compare.variants import price_words
-from tasks.drawing.chart import Chart, Line, Panel, looks, save
-from tasks.drawing.sheet import save_sheet, sheets
+from tasks.drawing.chart import Chart, Line, Panel, looks
+from tasks.drawing.sheet import save, save_sheet, sheets
 from tasks.drawing.words import metric_title
 
 CURVE_EPSILONS = 3  # curves are drawn at the least, the middle and the largest epsilon
-DIFFERENT_SIZES = 1.5  # of the largest data set to the smallest, for time to be drawn against rows
-UNTRAINED = ("majority", "mean_label")
 LONG_RUNS = 20.0  # iterations of a larger ratio are shown on a logarithmic axis
-NEIGHBOURS = {
-    "add_remove": "one record more or fewer",
-    "replace_one": "one record replaced",
-    "replace_labels": "labels of one session replaced",
-}
 
 
 def write_figures(records: Sequence[Record], folder: Path, facts: Mapping[str, Any]) -> list[Path]:
@@ -83,7 +81,7 @@ def all_charts(records: Sequence[Record], facts: Mapping[str, Any]) -> Iterable[
             mine = [record for record in main if Comparable.of(record) == setting]
             yield from _against_steps(setting, metric, mine, here, stems[setting], printed)
             yield from against_parameters(setting, metric, every, stems[setting], facts)
-    yield from _time_against_rows(main)
+    yield from time_against_rows(main)
 
 
 def _drawn(records: Sequence[Record], facts: Mapping[str, Any]) -> list[str]:
@@ -126,11 +124,12 @@ def _against_epsilon(
         return
     few = f"fewer than {LEAST} cells a point: no interval"
     spread = f"bands: {LEVEL:.0%} interval" if _has_interval(here) else few
-    yield _chart(
+    yield chart_of(
         f"{stem}_{slug(metric)}_vs_epsilon",
-        f"{_name(metric)} against epsilon: {setting.title}",
-        f"Mean {_name(metric)} over {_cells(here)} against epsilon for {setting.title}; {spread}.",
-        ("epsilon", _name(metric)),
+        f"{metric_title(metric)} against epsilon: {setting.title}",
+        f"Mean {metric_title(metric)} over {_cells(here)} against epsilon for {setting.title}; "
+        f"{spread}.",
+        ("epsilon", metric_title(metric)),
         panels,
         lower_is_better(metric),
         ticks_at_points=True,
@@ -142,13 +141,13 @@ def _epsilon_panels(
     setting: Comparable, here: Sequence[Summary], printed: tuple[Line, ...]
 ) -> Iterable[Panel]:
     """A panel for each relation, with a line for each algorithm."""
-    for relation in _relations(summary.place for summary in here):
+    for relation in relations(summary.place for summary in here):
         points: dict[str, list[Summary]] = {}
         for summary in here:
             if summary.place.relation == relation and summary.epsilon is not None:
                 points.setdefault(summary.place.label, []).append(summary)
         lines = [_line(label, sorted(found, key=_epsilon)) for label, found in points.items()]
-        yield Panel(_panel_title(relation, setting), (*lines, *_references(here), *printed))
+        yield Panel(panel_title(relation, setting), (*lines, *_references(here), *printed))
 
 
 def _against_steps(
@@ -165,12 +164,12 @@ def _against_steps(
     if not panels:
         return
     steps = [x for panel in panels for line in panel.private for x in line.x]
-    yield _chart(
+    yield chart_of(
         f"{stem}_{slug(metric)}_vs_iterations",
-        f"{_name(metric)} against iterations: {setting.title}",
-        f"Mean {_name(metric)} over cells against the iteration for {setting.title}; after its "
-        f"last iteration a cell counts with its last value; bands: {LEVEL:.0%} interval.",
-        ("iteration", _name(metric)),
+        f"{metric_title(metric)} against iterations: {setting.title}",
+        f"Mean {metric_title(metric)} over cells against the iteration for {setting.title}; after "
+        f"its last iteration a cell counts with its last value; bands: {LEVEL:.0%} interval.",
+        ("iteration", metric_title(metric)),
         panels,
         lower_is_better(metric),
         logarithmic=min(steps) > 0 and max(steps) / min(steps) > LONG_RUNS,
@@ -200,7 +199,7 @@ def _step_panels(
     across: tuple[Line, ...],
 ) -> Iterable[Panel]:
     """A panel for each relation and level; a single release has no way to be shown."""
-    for relation in _relations(curves):
+    for relation in relations(curves):
         for name, chosen in _levels(curves):
             shown = {
                 p: found for p, found in curves.items() if p.relation == relation and chosen(p)
@@ -208,7 +207,7 @@ def _step_panels(
             lines = [mean_curve(place.label, found) for place, found in shown.items()]
             lines = [line for line in lines if len(line.x) > 1]
             if lines:
-                title = f"{name}, {_panel_title(relation, setting)}"
+                title = f"{name}, {panel_title(relation, setting)}"
                 yield Panel(title, (*lines, *across), price_of(mine, shown))
 
 
@@ -262,116 +261,6 @@ def _known_of(setting: Comparable, summaries: Iterable[Summary]) -> list[Summary
     return [one for one in summaries if one.place.setting == setting and one.mean is not None]
 
 
-def _time_against_rows(records: Sequence[Record]) -> Iterable[Chart]:
-    """Seconds of a cell against the number of training rows, over all data, objectives and
-    epsilons.
-
-    The folds of a data set are one size. There is no chart where sizes do not differ, for a line
-    through them would be the noise of the clock; lines that train nothing have no time to speak of.
-    """
-    sizes = sizes_of(records)
-    if not sizes or max(sizes.values()) < DIFFERENT_SIZES * min(sizes.values()):
-        return
-    panels = list(_time_panels(records, sizes))
-    if not panels:
-        return
-    data = ", ".join(f"{name} {n:g}" for name, n in sizes.items())
-    yield _chart(
-        "seconds_vs_rows",
-        "seconds against training rows",
-        f"Mean wall-clock seconds of a cell against the number of training rows ({data}), over all "
-        "objectives and epsilons; both axes logarithmic where they are long; time on this "
-        "machine, with whatever else it did.",
-        ("training rows", "seconds"),
-        panels,
-        True,
-    )
-
-
-def _time_panels(records: Sequence[Record], sizes: Mapping[str, float]) -> Iterable[Panel]:
-    """A panel for each relation that has times, and one for what has no privacy."""
-    for relation in [*_relations(map(Place.of, records)), None]:
-        points = _seconds_of(
-            (record for record in records if Place.of(record).relation == relation), sizes
-        )
-        if points:
-            title = "without privacy" if relation is None else _panel_title(relation)
-            yield Panel(title, tuple(_times(label, found) for label, found in points.items()))
-
-
-def _seconds_of(
-    records: Iterable[Record], sizes: Mapping[str, float]
-) -> dict[str, dict[float, list[float]]]:
-    """Seconds of the finished cells that train something, by label and number of rows."""
-    points: dict[str, dict[float, list[float]]] = {}
-    for record in filter(done, records):
-        n, seconds = sizes.get(str(record.get("data"))), measured(record, SECONDS)
-        if n and seconds is not None and seconds > 0 and record.get("algorithm") not in UNTRAINED:
-            points.setdefault(Place.of(record).label, {}).setdefault(n, []).append(seconds)
-    return points
-
-
-def sizes_of(records: Sequence[Record]) -> dict[str, float]:
-    """Training rows of a cell by data set: the median over its finished cells."""
-    found: dict[str, list[float]] = {}
-    for record in records:
-        if done(record) and (n := number(record.get("n"))):
-            found.setdefault(str(record.get("data")), []).append(n)
-    return {name: float(np.median(values)) for name, values in found.items()}
-
-
-def _times(label: str, found: Mapping[float, Sequence[float]]) -> Line:
-    bounds = [interval(np.array(found[n])) for n in sorted(found)]
-    low, high = zip(*bounds, strict=True)
-    return Line(
-        label,
-        tuple(sorted(found)),
-        tuple(float(np.mean(found[n])) for n in sorted(found)),
-        low,
-        high,
-    )
-
-
-def _chart(
-    stem: str,
-    title: str,
-    description: str,
-    names: tuple[str, str],
-    panels: Sequence[Panel],
-    smaller: bool,
-    *,
-    logarithmic: bool = True,
-    ticks_at_points: bool = False,
-    setting: str = "",
-) -> Chart:
-    told = " ".join([description, *(_told(panel, names[0], smaller) for panel in panels)])
-    return Chart(
-        stem,
-        title,
-        told,
-        *names,
-        tuple(panels),
-        logarithmic,
-        ticks_at_points,
-        smaller,
-        setting=setting,
-    )
-
-
-def _told(panel: Panel, x_name: str, smaller: bool) -> str:
-    """The best at both ends of the axis, in words: what a reader who sees no picture wants to
-    know.
-    """
-    ends = sorted({x for line in panel.private for x in line.x})
-    sentences = []
-    for x in dict.fromkeys([ends[0], ends[-1]] if ends else []):
-        at = [(line.mean[line.x.index(x)], line.label) for line in panel.private if x in line.x]
-        value, label = min(at) if smaller else max(at)
-        sentences.append(f"at {x_name} {x:g} the best is {label} with {value:.4g}")
-    sentences += [f"{line.label} has {line.mean[0]:.4g}" for line in panel.references]
-    return f"{panel.title}: {'; '.join(sentences)}."
-
-
 def _references(here: Iterable[Summary]) -> tuple[Line, ...]:
     """Algorithms without privacy, the majority class among them, as lines across."""
     return tuple(
@@ -412,30 +301,10 @@ def _cells(here: Sequence[Summary]) -> str:
     return f"{counts[0]} cells" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} cells"
 
 
-def _relations(places: Iterable[Place]) -> list[Relation]:
-    return sorted({place.relation for place in places if place.relation is not None})
-
-
-def _panel_title(relation: Relation, setting: Comparable | None = None) -> str:
-    meaning = NEIGHBOURS.get(relation.adjacency)
-    if meaning and setting is not None and setting.loss == RANKING:
-        meaning = meaning.replace("record", "session")
-    return f"{relation.title}" + (f" ({meaning})" if meaning else "")
-
-
 def _few(values: Sequence[float]) -> list[float]:
     if len(values) <= CURVE_EPSILONS:
         return list(values)
     return [values[0], values[len(values) // 2], values[-1]]
-
-
-def _name(metric: str) -> str:
-    return metric_title(metric)
-
-
-def slug(text: str) -> str:
-    """``text`` as a part of a file name."""
-    return re.sub(r"[^A-Za-z0-9.]+", "-", text).strip("-.").lower() or "unnamed"
 
 
 def _stems(settings: Sequence[Comparable]) -> dict[Comparable, str]:

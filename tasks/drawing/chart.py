@@ -10,7 +10,6 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -219,42 +218,6 @@ class Chart:
         return x if x is None or not self.x_labels else self.x_labels[int(x)]
 
 
-def save(chart: Chart, looks: Mapping[str, Look], folder: Path) -> list[Path]:
-    """Draw ``chart`` and write STEM.png, .svg, .csv and .parquet; title and description travel
-    inside the pictures.
-    """
-    import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(dpi=DPI)
-    FigureCanvasAgg(figure)
-    if len(chart.points) > 1:
-        _lines(figure, chart, looks)
-    else:
-        _dots(figure, chart, looks)
-    figure.suptitle(
-        chart.title, x=0.012, ha="left", y=1 - 0.1 / figure.get_figheight(), va="top", fontsize=10
-    )
-    words = {"Title": chart.title, "Description": chart.description}
-    png, svg = folder / f"{chart.stem}.png", folder / f"{chart.stem}.svg"
-    figure.savefig(png, metadata=words)
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "dpflows"}):
-        figure.savefig(svg, metadata={**words, "Date": None})
-    return [png, svg, *write_frame(chart.numbers(), folder / chart.stem)]
-
-
-def description_of(png: Path) -> str:
-    """What a picture written by ``save`` says of itself; the words of its name for any other
-    picture.
-    """
-    from PIL import Image
-
-    with Image.open(png) as image:
-        text = image.info.get("Description")
-    return str(text) if text else png.stem.replace("_", " ")
-
-
 def _stacked(
     figure: Any, widths: tuple[float, float, float], heights: Sequence[float]
 ) -> list[Any]:
@@ -274,7 +237,7 @@ def _stacked(
     return panels
 
 
-def _lines(figure: Any, chart: Chart, looks: Mapping[str, Look]) -> None:
+def draw_lines(figure: Any, chart: Chart, looks: Mapping[str, Look]) -> None:
     heights = [
         max(TALL, 1.05 * label_height(line.label for line in panel.lines)) for panel in chart.panels
     ]
@@ -327,7 +290,7 @@ def _line_height(line: Line) -> float:
     return _row_height(line.label)
 
 
-def _dots(figure: Any, chart: Chart, looks: Mapping[str, Look]) -> None:
+def draw_dots(figure: Any, chart: Chart, looks: Mapping[str, Look]) -> None:
     """With a single x there is no line to draw: one row for each algorithm, the best on top."""
     rows = [
         sorted(panel.lines, key=lambda line: line.mean[0], reverse=chart.low_at_left)
@@ -435,19 +398,3 @@ def _heading(panel: Any, shown: Panel) -> None:
     )
     for side in ("top", "right"):
         panel.spines[side].set_visible(False)
-
-
-def write_frame(frame: pd.DataFrame, stem: Path) -> list[Path]:
-    """Write ``stem``.csv and ``stem``.parquet."""
-    csv, parquet = Path(f"{stem}.csv"), Path(f"{stem}.parquet")
-    write_text(csv, frame.to_csv(index=False))
-    beside = Path(f"{parquet}.part")
-    frame.to_parquet(beside, index=False)
-    return [csv, beside.replace(parquet)]
-
-
-def write_text(path: Path, text: str) -> Path:
-    """Write beside and rename: a reader never sees half a file."""
-    beside = path.with_name(path.name + ".part")
-    beside.write_text(text, encoding="utf-8")
-    return beside.replace(path)

@@ -1,5 +1,5 @@
-"""All charts of a comparison that share an axis on one sheet, as the sources print them: a row for
-each metric, a column for each setting, one legend.
+"""Charts as files: one figure each, and all charts of a comparison that share an axis on one sheet,
+as the sources print them: a row for each metric, a column for each setting, one legend.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from dpcore.problem import Adjacency
 from tasks.drawing.chart import (
@@ -22,6 +24,8 @@ from tasks.drawing.chart import (
     Line,
     Look,
     Panel,
+    draw_dots,
+    draw_lines,
     draw_panel,
 )
 
@@ -267,3 +271,55 @@ def _panel(
             line.mean[0], color=REFERENCE, linestyle=(0, dash), linewidth=1.1, zorder=1
         )
     return handles
+
+
+def save(chart: Chart, looks: Mapping[str, Look], folder: Path) -> list[Path]:
+    """Draw ``chart`` and write STEM.png, .svg, .csv and .parquet; title and description travel
+    inside the pictures.
+    """
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(dpi=DPI)
+    FigureCanvasAgg(figure)
+    if len(chart.points) > 1:
+        draw_lines(figure, chart, looks)
+    else:
+        draw_dots(figure, chart, looks)
+    figure.suptitle(
+        chart.title, x=0.012, ha="left", y=1 - 0.1 / figure.get_figheight(), va="top", fontsize=10
+    )
+    words = {"Title": chart.title, "Description": chart.description}
+    png, svg = folder / f"{chart.stem}.png", folder / f"{chart.stem}.svg"
+    figure.savefig(png, metadata=words)
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "dpflows"}):
+        figure.savefig(svg, metadata={**words, "Date": None})
+    return [png, svg, *write_frame(chart.numbers(), folder / chart.stem)]
+
+
+def description_of(png: Path) -> str:
+    """What a picture written by ``save`` says of itself; the words of its name for any other
+    picture.
+    """
+    from PIL import Image
+
+    with Image.open(png) as image:
+        text = image.info.get("Description")
+    return str(text) if text else png.stem.replace("_", " ")
+
+
+def write_frame(frame: pd.DataFrame, stem: Path) -> list[Path]:
+    """Write ``stem``.csv and ``stem``.parquet."""
+    csv, parquet = Path(f"{stem}.csv"), Path(f"{stem}.parquet")
+    write_text(csv, frame.to_csv(index=False))
+    beside = Path(f"{parquet}.part")
+    frame.to_parquet(beside, index=False)
+    return [csv, beside.replace(parquet)]
+
+
+def write_text(path: Path, text: str) -> Path:
+    """Write beside and rename: a reader never sees half a file."""
+    beside = path.with_name(path.name + ".part")
+    beside.write_text(text, encoding="utf-8")
+    return beside.replace(path)

@@ -4,7 +4,7 @@ pages, terminals.
 
 from __future__ import annotations
 
-from math import isfinite
+from math import exp, isfinite
 
 TITLES = {
     "accuracy": "accuracy",
@@ -60,3 +60,20 @@ def number(given: float, digits: int = DIGITS) -> str:
 def counted(count: int, what: str) -> str:
     """``1 run``, ``2 runs``."""
     return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def percent(share: float) -> str:
+    """A share with three digits; what is not all of it is not called 100 %."""
+    text = f"{100 * share:.3g}"
+    return f"{text} %" if share >= 1 or text != "100" else "nearly 100 %"
+
+
+def percent_in_words(share: float) -> str:
+    """A share as a person reads it; what is not certain is not called 100 %."""
+    text = f"{100.0 * share:.1f}"
+    return "more than 99.9 %" if text == "100.0" and share < 1.0 else f"{text.removesuffix('.0')} %"
+
+
+def odds(epsilon: float) -> str:
+    """The factor by which a conclusion may become more likely, e^epsilon."""
+    return f"{exp(epsilon):.3g}" if epsilon < 20.0 else "more than 4e8"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 from math import exp, inf
 
 import numpy as np
@@ -20,6 +21,7 @@ from dpcore.accounting.events import Events
 from dpcore.algorithms import registry
 from dpcore.errors import DPFlowsError, InputError
 from tasks.drawing import html
+from tasks.drawing.words import percent, percent_in_words
 from tasks.record.statement import PACKAGES, Guarantee, LedgerEntry, Statement
 
 Section = tuple[str, list[tuple[str, str]]]
@@ -38,11 +40,9 @@ DELTAS = (1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
 def plain_words(statement: Statement) -> str:
     """The guarantee in two sentences that need no formula."""
     promise = statement.guarantee
-    odds = (
-        f"a factor of {exp(promise.epsilon):.3g}"
-        if promise.epsilon < 20
-        else "an unlimited factor, in practice"
-    )
+    odds = "an unlimited factor, in practice"
+    if promise.epsilon < 20:
+        odds = f"a factor of {exp(promise.epsilon):.3g}"
     return (
         "Whoever sees what is released can hardly tell whether it came from one or the other of "
         f"{neighbours(promise)}: the odds of any conclusion about one {promise.unit} change by at "
@@ -95,12 +95,6 @@ def spent_words(ledger: LedgerEntry) -> list[str]:
     ]
 
 
-def percent(share: float) -> str:
-    """A share with three digits; what is not all of it is not called 100 %."""
-    text = f"{100 * share:.3g}"
-    return f"{text} %" if share >= 1 or text != "100" else "nearly 100 %"
-
-
 def neighbours(promise: Guarantee) -> str:
     """Which two data sets the guarantee cannot tell apart."""
     return NEIGHBOURS[promise.adjacency].format(unit=UNITS.get(promise.unit, promise.unit))
@@ -113,15 +107,9 @@ def epsilon_table(statement: Statement) -> list[tuple[str, str]]:
     deltas = sorted({*DELTAS, statement.guarantee.delta}, reverse=True)
     found = []
     for delta in deltas:
-        try:
-            found.append(
-                (
-                    f"{delta:g}",
-                    f"{epsilon_of(curve, delta, statement.guarantee.conversion, orders):.6g}",
-                )
-            )
-        except InputError:
-            continue
+        with suppress(InputError):
+            epsilon = epsilon_of(curve, delta, statement.guarantee.conversion, orders)
+            found.append((f"{delta:g}", f"{epsilon:.6g}"))
     return found
 
 
@@ -294,9 +282,8 @@ def rendered_again(statement: Statement, name: str) -> bytes:
         key=lambda one: PACKAGES.index(one) if one in PACKAGES else len(PACKAGES),
     )
     versions = {one: statement.versions[one] for one in names}
-    return RENDERED[name](
-        statement.model_copy(update={"mechanisms": mechanisms, "versions": versions})
-    ).encode()
+    again = statement.model_copy(update={"mechanisms": mechanisms, "versions": versions})
+    return RENDERED[name](again).encode()
 
 
 # The readable forms of the statement by their path in a run and in a bundle.
@@ -389,12 +376,6 @@ def detection(epsilon: float, delta: float, false_alarm: float = FALSE_ALARM) ->
     return max(0.0, min(1.0, first, other))
 
 
-def percent_in_words(share: float) -> str:
-    """A share as a person reads it; what is not certain is not called 100 %."""
-    text = f"{100.0 * share:.1f}"
-    return "more than 99.9 %" if text == "100.0" and share < 1.0 else f"{text.removesuffix('.0')} %"
-
-
 def in_words(promise: Guarantee) -> str:
     """One paragraph: what somebody who sees the release, and knows everything else, can find out
     about one person.
@@ -417,8 +398,3 @@ def in_words(promise: Guarantee) -> str:
     if guess >= NEARLY_SURE:
         text += " An epsilon this large promises next to nothing against such an attacker."
     return text
-
-
-def odds(epsilon: float) -> str:
-    """The factor by which a conclusion may become more likely, e^epsilon."""
-    return f"{exp(epsilon):.3g}" if epsilon < 20.0 else "more than 4e8"

@@ -15,8 +15,7 @@ from dpcore.accounting.curves import ORDERS, epsilon_of
 from dpcore.accounting.events import Events
 from dpcore.errors import DPFlowsError, InputError, VerificationFailed
 from dpcore.problem import Adjacency
-from tasks.audit.recompute import close
-from tasks.audit.rules_run import price_of
+from tasks.audit.recompute import close, price_of
 from tasks.ledger import Ledger, schema
 from tasks.ledger.chain import events_text, history, newest
 from tasks.ledger.records import Record

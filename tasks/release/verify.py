@@ -15,8 +15,8 @@ from pydantic import ValidationError
 
 from dpcore.accounting.events import Events
 from dpcore.errors import DPFlowsError, InputError
+from tasks.audit.recompute import price_of
 from tasks.audit.rules_content import state_fault
-from tasks.audit.rules_run import price_of
 from tasks.record.statement import Statement
 from tasks.record.wording import RENDERED
 from tasks.release.bundle import Bundle, Problem, manifest_of, weight_problems

@@ -11,15 +11,13 @@ from typing import Any
 
 from dpcore.metrics import less_is_better
 from tasks.drawing import html
-from tasks.drawing.words import BASELINES, TITLES, metric_title, number
+from tasks.drawing.words import BASELINES, TITLES, metric_title, number, odds, percent_in_words
 from tasks.record.wording import (
     accountant_words,
     algorithm_words,
     curve_words,
     in_words,
     mechanism_lines,
-    odds,
-    percent_in_words,
     right_guess,
     unit_words,
 )

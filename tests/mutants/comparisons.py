@@ -45,7 +45,7 @@ MUTANTS = [
         "tests/tasks/compare/test_statistics.py",
     ),
     Mutant(
-        "tasks/compare/figures.py",
+        "tasks/compare/effects.py",
         "DIFFERENT_SIZES = 1.5",
         "DIFFERENT_SIZES = 1.0",
         "tests/tasks/compare/test_figures.py",

@@ -10,8 +10,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from tasks.compare.figures import all_charts, mean_curve, write_figures
-from tasks.drawing.chart import description_of, looks, spread, wrapped
-from tasks.drawing.sheet import _draw, sheets
+from tasks.drawing.chart import looks, spread, wrapped
+from tasks.drawing.sheet import _draw, description_of, sheets
 from tests.tasks.compare.cells import cell, failed, grid
 
 

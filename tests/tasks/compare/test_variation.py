@@ -21,7 +21,7 @@ from tasks.compare.config import AlgorithmEntry
 from tasks.compare.figures import all_charts, write_figures
 from tasks.compare.grid import cells_of, expand
 from tasks.compare.variants import Effect, spread_out
-from tasks.drawing.chart import description_of
+from tasks.drawing.sheet import description_of
 from tests.tasks.compare.cells import cell, grid
 from tests.tasks.compare.test_engine import comparison_of
 

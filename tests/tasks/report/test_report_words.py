@@ -15,6 +15,7 @@ from dpcore.accounting.limits import ACCOUNTANTS
 from dpcore.algorithms import registry
 from dpcore.preprocess.terms import Axis, Term
 from tasks.drawing.terms import WIDTH, term_svg
+from tasks.drawing.words import odds, percent_in_words
 from tasks.record.statement import Guarantee
 from tasks.record.wording import ACCOUNTANTS as ACCOUNTANT_WORDS
 from tasks.record.wording import CONVERSIONS as CONVERSION_WORDS
@@ -25,8 +26,6 @@ from tasks.record.wording import (
     curve_words,
     detection,
     in_words,
-    odds,
-    percent_in_words,
     right_guess,
     unit_words,
 )
