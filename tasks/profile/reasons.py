@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tasks.readers.cell_numbers import cell_number, grouped
+from tasks.readers.declared import cell_number, grouped
 from tasks.readers.cells import MARKS
 from tasks.schema.sections import BLANK_MARKS, TextSpec
 

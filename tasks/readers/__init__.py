@@ -20,11 +20,11 @@ from dpcore.preprocess.frames import as_frame
 from dpcore.synthetic import GENERATORS
 from tasks.readers import numbers, tables
 from tasks.readers.arff import is_arff
-from tasks.readers.cell_numbers import column_numbers
 from tasks.readers.chunk import Chunk, EmptyTable, Mine, chunk_rows, is_nested, table_kind
+from tasks.readers.declared import as_declared, check_names, column_numbers, dtype_of, number_marks
 from tasks.readers.parts import SCHEME, Part, SqlTable, is_wild, partition, parts_at, require_once
 from tasks.readers.sql import read_sql, sql_table
-from tasks.readers.text import as_declared, check_names, dtype_of, number_marks, read_text
+from tasks.readers.text import read_text
 from tasks.schema import Schema
 
 Paths = str | Part | Sequence[str | Part] | None

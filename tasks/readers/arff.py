@@ -30,8 +30,8 @@ from tasks.readers.chunk import (
     undecoded,
     unpacked,
 )
+from tasks.readers.declared import as_declared, check_names, dtype_of
 from tasks.readers.parts import Part
-from tasks.readers.text import as_declared, check_names, dtype_of
 from tasks.schema import Schema
 
 CELL = re.compile(

@@ -1,20 +1,36 @@
-"""The fast way for plain CSV files, through Arrow's parser; what it cannot read is left to the
-careful way.
+"""Through Arrow: Parquet and Feather tables by chunks, and the fast way for plain CSV files; what it
+cannot read of these is left to the careful way.
 """
 
 from __future__ import annotations
 
 from codecs import lookup
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.csv as pacsv
+import pyarrow.feather as feather
+import pyarrow.parquet as pq
 
-from tasks.readers.cell_numbers import column_numbers
-from tasks.readers.chunk import Chunk, Fault, Mine, bytes_stream
+from dpcore.errors import InputError
+from dpcore.preprocess.frames import arrow_frame
+from tasks.readers.chunk import (
+    Chunk,
+    Fault,
+    Mine,
+    bytes_stream,
+    chunk_rows,
+    no_rows,
+    packing,
+    parquet_frame,
+    require_rows,
+)
+from tasks.readers.declared import as_declared, check_names, column_numbers, dtype_of
 from tasks.readers.parts import Part
 from tasks.schema import Schema
 
@@ -24,6 +40,10 @@ TYPES = {
     "category": pa.dictionary(pa.int32(), pa.string()),
     None: pa.string(),
 }
+
+
+# Rows of a Parquet file that are in memory at a time: frames of more take some times their bytes.
+BATCH = 2**16
 
 
 def block_bytes(columns: int) -> int:
@@ -159,3 +179,158 @@ def needed(schema: Schema, name: str) -> bool:
 def _quoted(chunk: Chunk, quote: str, kinds: dict[str, str | None]) -> bool:
     levels = (chunk.table[n].cat.categories for n, kind in kinds.items() if kind == "category")
     return any(level.lstrip().startswith(quote) for found in levels for level in found)
+
+
+def read_parquet(schema: Schema, part: Part, mine: Mine | None = None) -> Iterator[Chunk]:
+    """Yield frames of a Parquet file, record batch by record batch; of rows that are not ``mine``
+    none is refused.
+
+    Columns that nothing is made of are not read. Raises ``InputError`` for a column that is, and
+    holds no plain values.
+    """
+    require_rows(part)
+    refuse_packed(part, "Parquet")
+    with (
+        readable_table(part, "Parquet"),
+        opened(part) as source,
+        pq.ParquetFile(source, read_dictionary=levels_of(schema, part)) as file,
+    ):
+        given = file.schema_arrow
+        names, wanted = read_columns(schema, part, given)
+        if not file.metadata.num_rows:
+            raise no_rows(part)
+        start = 0
+        columns = [given.names[k] for k in wanted]
+        rows = min(chunk_rows(len(names)), BATCH)
+        for batch in file.iter_batches(rows, columns=columns, use_threads=False):
+            piece = batch.select(columns).rename_columns([names[k] for k in wanted])
+            chunk = arrow_chunk(schema, part, piece, start, mine)
+            start += chunk.rows
+            yield chunk
+
+
+def levels_of(schema: Schema, part: Part) -> list[str]:
+    """Columns of texts that are declared as levels: their pages are read as the codes that they
+    hold, and each text once.
+    """
+    if not isinstance(part, Path):
+        return []
+    given = pq.read_schema(part)
+    leveled = {
+        name for name, spec in schema.columns.items() if spec.kind in ("categorical", "ordinal")
+    }
+    pairs = zip(given, as_declared(schema, given.names), strict=True)
+    return [
+        field.name for field, name in pairs if name in leveled and pa.types.is_string(field.type)
+    ]
+
+
+def read_feather(schema: Schema, part: Part, mine: Mine | None = None) -> Iterator[Chunk]:
+    """Yield frames of a Feather (Arrow IPC) file; errors as for Parquet."""
+    require_rows(part)
+    with readable_table(part, "Feather"), opened(part) as source:
+        names, wanted = read_columns(schema, part, feather.read_table(source).schema)
+    with readable_table(part, "Feather"), opened(part) as source:
+        table = feather.read_table(source)
+        if not table.num_rows:
+            raise no_rows(part)
+        table = table.select(wanted).rename_columns([names[k] for k in wanted])
+        start = 0
+        for batch in table.to_batches(chunk_rows(len(names))):
+            if not batch.num_rows:
+                continue
+            yield arrow_chunk(schema, part, batch, start, mine)
+            start += batch.num_rows
+
+
+def read_columns(schema: Schema, part: Part, given: pa.Schema) -> tuple[list[str], list[int]]:
+    """The names of all columns as the schema spells them, and the places of those that are read.
+
+    A column that is ignored is read where the split goes by it; one of lists, structs or bytes has
+    no text to go by. Raises ``InputError`` for such a column that is used.
+    """
+    names = as_declared(schema, given.names)
+    check_names(schema, part, names)
+    wanted = []
+    for place, (name, field) in enumerate(zip(names, given, strict=True)):
+        used = dtype_of(schema, name) is not None
+        if not used and not needed(schema, name):
+            continue
+        if not _plain(field.type):
+            if used or name in schema.split.by:
+                raise InputError(
+                    f"{part}: Expected texts, numbers, dates or Booleans in column {name!r}, got "
+                    f"{field.type}; store one value a cell, or ignore the column."
+                )
+            continue
+        wanted.append(place)
+    return names, wanted
+
+
+def _plain(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    tests = (
+        *(
+            pa.types.is_boolean,
+            pa.types.is_integer,
+            pa.types.is_floating,
+            pa.types.is_decimal,
+            pa.types.is_null,
+        ),
+        *(pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
+        *(pa.types.is_date, pa.types.is_timestamp),
+    )
+    return any(test(kind) for test in tests)
+
+
+def arrow_chunk(
+    schema: Schema, part: Part, batch: pa.RecordBatch, start: int, mine: Mine | None
+) -> Chunk:
+    """A batch of Arrow as a chunk; texts whose bytes are none are refused in the rows that are
+    ``mine``.
+    """
+    try:
+        batch.validate(full=True)  # that texts are texts
+    except pa.ArrowException:
+        return Chunk(parquet_frame(schema, part, batch, start, mine))
+    numbers = {name for name in batch.schema.names if dtype_of(schema, name) == "float64"}
+    return Chunk(arrow_frame(batch, numbers))
+
+
+@contextmanager
+def opened(part: Part) -> Iterator[Any]:
+    """What Arrow reads a part from: its path here, or the opened remote file."""
+    if isinstance(part, Path):
+        yield part
+        return
+    with part.open() as file:
+        yield file
+
+
+def refuse_packed(part: Part, what: str) -> None:
+    if packed := packing(part):
+        raise InputError(
+            f"{part}: Expected a {what} file, got one packed by {packed}; unpack it (its own "
+            "compression is read)."
+        )
+
+
+@contextmanager
+def readable_table(part: Part, what: str) -> Iterator[None]:
+    """Turn what can be wrong with the bytes of a table into a one-line ``InputError``."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (
+        pa.ArrowException,
+        OSError,
+        ValueError,
+        KeyError,
+        NotImplementedError,
+        IndexError,
+        ArithmeticError,
+    ) as error:
+        words = " ".join(str(error).split())[:200]
+        raise InputError(f"{part}: not readable as {what}: {words}; check the file.") from None

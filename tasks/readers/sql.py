@@ -36,8 +36,8 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from dpcore.errors import InputError
 from tasks.readers.arrow import needed, with_numbers
 from tasks.readers.chunk import Chunk, Mine, chunk_rows, is_nested, no_rows
+from tasks.readers.declared import as_declared, check_names, dtype_of, text_marks
 from tasks.readers.parts import SqlTable
-from tasks.readers.text import as_declared, check_names, dtype_of, text_marks
 from tasks.schema import Schema
 
 

@@ -14,11 +14,8 @@ import numpy as np
 import pandas as pd
 
 from dpcore.errors import InputError
-from dpcore.identity import declared_names
 from dpcore.preprocess import EncodingReport
-from dpcore.preprocess.encoder import unknown_column
 from tasks.readers.arrow import NotPlain, is_plain, read_plain, with_numbers
-from tasks.readers.cell_numbers import column_numbers
 from tasks.readers.chunk import (
     ESCAPE,
     Chunk,
@@ -32,10 +29,17 @@ from tasks.readers.chunk import (
     require_rows,
     unpacked,
 )
-from tasks.readers.parts import Part, partition
+from tasks.readers.declared import (
+    check_names,
+    column_numbers,
+    default_names,
+    dtype_of,
+    header_names,
+    number_marks,
+)
+from tasks.readers.parts import Part
 from tasks.schema import Schema
 
-NUMBERS = ("numeric", "flag")
 SEPARATORS = (";", ",", "\t", "|")
 
 
@@ -228,41 +232,6 @@ def _records(schema: Schema, lines: Iterable[str]) -> Iterator[list[str]]:
     )
 
 
-def dtype_of(schema: Schema, name: str) -> str | None:
-    """How a column is parsed: as a number, as text with few values, or (ignored columns: None) as
-    text.
-    """
-    if name == schema.label.column and schema.labelled:
-        numbers = schema.label.kind == "regression" or schema.label.positive_from is not None
-        return "float64" if numbers else "category"
-    spec = schema.columns.get(name)
-    if spec is None or spec.kind == "ignore":
-        return None
-    return "float64" if spec.kind in NUMBERS else "category"
-
-
-def number_marks(schema: Schema, names: list[str]) -> dict[str, list[str]]:
-    """The texts that stand for no value in each column of numbers, empty cells among them."""
-    found = {}
-    for name in names:
-        if dtype_of(schema, name) == "float64":
-            spec = schema.columns.get(name)
-            own = None if spec is None else spec.missing
-            found[name] = ["", "nan", "NaN", *(schema.missing if own is None else own)]
-    return found
-
-
-def text_marks(schema: Schema, frame: pd.DataFrame) -> dict[str, list[str]]:
-    """``number_marks`` of the columns of numbers that are texts in ``frame``."""
-    texts = pd.StringDtype | pd.CategoricalDtype
-    found = number_marks(schema, [str(name) for name in frame])
-    return {
-        name: marks
-        for name, marks in found.items()
-        if frame[name].dtype == object or isinstance(frame[name].dtype, texts)
-    }
-
-
 class _Counted:
     """The lines of a file, counted."""
 
@@ -338,22 +307,6 @@ def first_record(schema: Schema, part: Part) -> list[str]:
         return next(filter(None, _records(schema, file)), [])
 
 
-def header_names(schema: Schema, cells: list[str] | None) -> list[str]:
-    """The names in a header, as the schema spells them."""
-    if not cells:
-        return []
-    return as_declared(schema, [cell.strip() if schema.text.strip else cell for cell in cells])
-
-
-def as_declared(schema: Schema, names: list[str]) -> list[str]:
-    """Names of columns as the schema spells them: composed or not, with or without a mark of byte
-    order.
-    """
-    found = declared_names(names, [*dict.fromkeys([*schema.columns, schema.label.column])])
-    spelled = {given: name for name, given in found.items()}
-    return [spelled.get(name, name) for name in names]
-
-
 def _mark(schema: Schema, part: Part) -> int:
     """The bytes of a mark of byte order before text in UTF-8."""
     with open_bytes(part) as file:
@@ -391,52 +344,6 @@ def _check_separator(schema: Schema, part: Part, cells: list[str]) -> None:
         raise InputError(
             f"{part}: Expected cells separated by text.separator={schema.text.separator!r}, got "
             f"the line {line[:60]!r}; declare text.separator: {other!r}."
-        )
-
-
-def default_names(schema: Schema, part: Part, width: int) -> list[str]:
-    """Column names of a file without header: the declared ones in order, the label last unless it
-    is among them.
-
-    Those that stand in no file are left out.
-    """
-    made, label = made_names(schema, part), schema.label.column
-    names = [name for name in schema.columns if name not in made]
-    if label in names or label in made or (not schema.labelled and width == len(names)):
-        return names
-    return [*names, label]
-
-
-def made_names(schema: Schema, where: Part | str) -> set[str]:
-    """Columns that stand in no file: which file it is, and what its folders say."""
-    folders = {} if isinstance(where, str) else partition(where)
-    return {name for name in (schema.source.tag, *folders) if name is not None}
-
-
-def _check_distinct_names(where: Part | str, names: list[str]) -> None:
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise InputError(
-            f"{where}: two columns are named {twice!r}; give every column its own name under "
-            f"text.names{'' if twice else ', or declare text.skip_lines where titles come first'}."
-        )
-
-
-def check_names(schema: Schema, where: Part | str, names: list[str]) -> None:
-    """Raise ``InputError`` on duplicate, missing and undeclared columns."""
-    _check_distinct_names(where, names)
-    label = schema.label.column
-    wanted = dict.fromkeys([*schema.columns, *([label] if schema.labelled else [])])
-    present = set(names) | made_names(schema, where)
-    for name in wanted:
-        if name not in present:
-            role = "the label column" if name == label else "declared column"
-            raise InputError(f"{where}: {role} {name!r} is missing. {unknown_column(name, names)}")
-    extra = [n for n in names if n not in wanted]
-    if extra and schema.undeclared == "refuse":
-        raise InputError(
-            f"{where}: column {extra[0]!r} is not declared ({len(extra)} such); declare it with "
-            "kind: ignore, or set undeclared: ignore."
         )
 
 

@@ -190,7 +190,7 @@ MUTANTS = [
     ),
     Mutant("tasks/readers/chunk.py", "        if k in read:\n", "        if k >= 0:\n", BLOCKS),
     Mutant(
-        "tasks/readers/tables.py",
+        "tasks/readers/arrow.py",
         "        batch.validate(full=True)",
         "        len(batch)",
         BLOCKS,

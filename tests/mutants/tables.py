@@ -11,7 +11,7 @@ MUTANTS = [
     Mutant(f"{R}/parts.py", "if found in seen:", "if False:", f"{P}/test_parts.py"),
     Mutant(f"{R}/text.py", "for _ in range(skip):", "for _ in ():", f"{P}/test_readers.py"),
     Mutant(
-        f"{R}/cell_numbers.py",
+        f"{R}/declared.py",
         "{mark}[0-9]{{3}})(?=",
         "{mark}[0-9]{{1,3}})(?=",
         f"{P}/test_readers.py",
