@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tasks.readers.declared import cell_number, grouped
 from tasks.readers.cells import MARKS
+from tasks.readers.declared import cell_number, grouped
 from tasks.schema.sections import BLANK_MARKS, TextSpec
 
 # Numbers that stand for no value in many tables.

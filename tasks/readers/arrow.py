@@ -1,5 +1,5 @@
-"""Through Arrow: Parquet and Feather tables by chunks, and the fast way for plain CSV files; what it
-cannot read of these is left to the careful way.
+"""Through Arrow: Parquet and Feather tables by chunks, and the fast way for plain CSV files; what
+it cannot read of these is left to the careful way.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Tables whose cells have types, by chunks: workbooks, Stata, SAS and SPSS files (Parquet and Feather
-by ``arrow``).
+"""Tables whose cells have types, by chunks: workbooks, Stata, SAS and SPSS files (Parquet and
+Feather: ``arrow``).
 
 Tables that scikit-learn can download, cached on disk; reached only by a schema that asks for it.
 """
