@@ -19,11 +19,11 @@ from dpcore.identity import canonical, names_nobody
 from dpcore.preprocess import Encoder, EncodingReport, MatrixEncoder
 from dpcore.preprocess.design import FaultsHeld
 from dpcore.problem import Adjacency
-from tasks.data.load import Loaded, Report, load, test_files
+from tasks.data.load import Loaded, Report, load
 from tasks.data.rows import decode_labels, in_blocks, mine_of
 from tasks.data.shards import PLAIN, Storage
 from tasks.data.split import test_rows
-from tasks.readers import Chunk, Paths, frame_chunks, open_chunks, source_paths
+from tasks.readers import Chunk, Paths, frame_chunks, open_chunks, source_paths, test_files
 from tasks.readers.cells import read_cells
 from tasks.readers.parts import Part
 from tasks.schema import Schema

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +21,16 @@ from dpcore.preprocess.design import Data, FaultsHeld
 from dpcore.problem import Adjacency
 from dpcore.ranking.sessions import Sessions
 from tasks.data.rows import (
+    Wanted,
     Whole,
     check_group,
     decode_labels,
     group_names,
     mine_of,
-    named_in,
-    row_blocks,
-    with_queries,
+    require_countable,
+    rows_read,
 )
 from tasks.data.shards import PLAIN, CodedStore, Storage
-from tasks.data.split import test_rows
 from tasks.data.store import (
     GrowingArray,
     Matrix,
@@ -43,14 +42,20 @@ from tasks.data.store import (
 )
 from tasks.data.units import unit_names
 from tasks.home import Home
-from tasks.readers import Chunk, Paths, frame_chunks, open_chunks, sibling_paths, source_paths
+from tasks.readers import (
+    Chunk,
+    Paths,
+    frame_chunks,
+    open_chunks,
+    source_paths,
+    test_files,
+)
 from tasks.readers.chunk import packing
 from tasks.readers.parts import Part
 from tasks.schema import Schema
 
 # text files from this size on are encoded into mapped files, not into memory
 SPOOL_BYTES = 512 * 2**20
-BY_PLACE = ("tail", "position")  # splits by the place of a row in its file: of published rows alone
 UNPACKED = 8  # a guess of how much gzip saved
 
 
@@ -79,12 +84,7 @@ class Report:
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "rows_train": self.rows_train,
-            "rows_test": self.rows_test,
-            "train": self.train,
-            "test": self.test,
-        }
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,31 +124,6 @@ class _Part:
     @property
     def sharded(self) -> bool:
         return isinstance(self.X, CodedStore) and self.X.folder is not None
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """Which rows are decoded: of ``blocks`` (None: all), the test part too if ``test``; ``group``
-    names a column.
-    """
-
-    blocks: Sequence[str] | None
-    group: str | None
-    test: bool = True
-    coding: Coding | None = None  # how rows are coded, None where they are a matrix
-    whole: bool = True  # whether these are all files
-
-
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """The rows of a chunk that are read, their blocks, which of them are test rows, and where they
-    stand in it.
-    """
-
-    chunk: Chunk
-    where: np.ndarray | None
-    aside: np.ndarray | None
-    places: np.ndarray | None
 
 
 def load(
@@ -303,15 +278,12 @@ def _read(
         start, row = row, row + chunk.rows
         for name, places, values, rule in chunk.faults:
             part.tally.fault(places, name, values, rule)
-        rows = _rows(schema, chunk, start, part.tally, whole, wanted, test is not None)
+        rows = rows_read(schema, chunk, start, part.tally, whole, wanted, test is not None)
         chunk, aside = rows.chunk, rows.aside
         if not chunk.rows:
             continue
-        cells = (
-            pd.Series(chunk.labels)
-            if chunk.labels is not None
-            else chunk.table[schema.label.column]
-        )
+        labels, group = chunk.labels, wanted.group
+        cells = chunk.table[schema.label.column] if labels is None else pd.Series(labels)
         y = decode_labels(schema.label, cells, part.tally, schema.text.strip)
         lost = np.isnan(y)
         if lost.any():
@@ -319,58 +291,15 @@ def _read(
         keep = (
             None if aside is None and not lost.any() else ~(lost if aside is None else lost | aside)
         )
-        if chunk.labels is None:
+        if labels is None:
             _keys(schema, chunk.table, rows.where, keep, part)
-        names = (
-            None
-            if wanted.group is None
-            else group_names(schema, wanted.group, chunk.table[wanted.group])
-        )
+        names = None if group is None else group_names(schema, group, chunk.table[group])
         _append(part, encoder, chunk, y, rows.places, keep)
         _note(part, names, keep)
         if test is not None and aside is not None:
             _append(test, encoder, chunk, y, rows.places, aside)
             _note(test, names, aside)
     part.tally.tell(*tallies[1:])
-
-
-def _rows(
-    schema: Schema,
-    chunk: Chunk,
-    start: int,
-    tally: EncodingReport,
-    whole: Whole,
-    wanted: Wanted,
-    split: bool,
-) -> _Rows:
-    """The rows of a chunk that are read: of the others only the cells that say where a row belongs
-    are looked at.
-
-    A row that names no block may be of any of them, so it is refused; so is a session that a wanted
-    block shares.
-    """
-    where = row_blocks(schema, chunk.table, tally) if chunk.labels is None else None
-    if where is not None and schema.label.kind == "relevance":
-        whole.check(schema, chunk, where, tally)
-    places: np.ndarray | None = None
-    aside = test_rows(schema, chunk, start) if split and schema.split.kind in BY_PLACE else None
-    if where is not None and wanted.blocks is not None:
-        places = np.flatnonzero(named_in(where, wanted.blocks))
-        chunk, where, aside = (
-            chunk.take(places),
-            where[places],
-            None if aside is None else aside[places],
-        )
-    tally.places = places
-    if chunk.rows:
-        chunk = with_queries(schema, chunk, tally)
-        if split and schema.split.kind not in BY_PLACE:
-            aside = test_rows(schema, chunk, start)
-    if aside is not None and not wanted.test:
-        left = np.flatnonzero(~aside)
-        chunk, where, aside = chunk.take(left), None if where is None else where[left], None
-        tally.places = places = left if places is None else places[left]
-    return _Rows(chunk, where, aside, places)
 
 
 def _append(
@@ -425,8 +354,8 @@ def _check(
 ) -> None:
     """Rows, both classes, and the exact count where the relation needs it."""
     if not train.y.rows:
-        divided = blocks is not None and schema.block is not None
-        of = f" of the blocks {', '.join(blocks or ())}" if divided else ""
+        named = blocks if schema.block is not None else None
+        of = "" if named is None else f" of the blocks {', '.join(named)}"
         raise InputError(
             f"{train.tally.source}: no row{of} belongs to the training part; check split and "
             "blocks."
@@ -451,15 +380,6 @@ def _check(
             )
 
 
-def require_countable(schema: Schema, adjacency: Adjacency | str) -> None:
-    """Raise ``InputError`` where the number of rows is a public fact and would hang on labels."""
-    if Adjacency(adjacency) is Adjacency.REPLACE_ONE and schema.label.undeclared == "drop":
-        raise InputError(
-            "label.undeclared=drop makes the number of rows depend on private labels; under "
-            "replace_one declare refuse, or use adjacency add_remove."
-        )
-
-
 def _one_class(schema: Schema, train: _Part) -> bool:
     """Whether the records of a binary label are all of one class."""
     return schema.label.kind == "binary" and len(train.seen) < 2
@@ -473,13 +393,6 @@ def _finish(schema: Schema, encoder: Any, part: _Part) -> Data | Sessions:
             X.toarray() if issparse(X) else X, y, np.concatenate(part.queries), canonical=True
         )
     return Data(X, y, encoder.design)
-
-
-def test_files(schema: Schema, files: list[Part], test_path: Paths) -> list[Part]:
-    """The files of the test part, none where rows are split or there is no test part."""
-    if test_path is not None:
-        return source_paths(schema, test_path, schema.split.path, "data.test_path")
-    return sibling_paths(schema, files, None) if schema.split.kind == "file" else []
 
 
 def _large(files: Sequence[Part]) -> bool:

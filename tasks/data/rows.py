@@ -11,6 +11,7 @@ Which group of a declared column a row belongs to: for quality by group, an inte
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import date
 from functools import partial
 from typing import Any
@@ -20,14 +21,18 @@ import pandas as pd
 
 from dpcore.errors import InputError, unknown_name
 from dpcore.identity import canonical, names_nobody
+from dpcore.preprocess.coding import Coding
 from dpcore.preprocess.column_encoders import factors, named, parse_number, text_of
 from dpcore.preprocess.design import SHOWN, EncodingReport
-from tasks.data.split import PLAIN, hash_share
+from dpcore.problem import Adjacency
+from tasks.data.split import PLAIN, hash_share, test_rows
 from tasks.data.units import unit_codes, unit_names
 from tasks.readers import QUERY, Chunk
 from tasks.readers.chunk import Mine
 from tasks.schema import LabelSpec, Schema
 from tasks.schema.sections import DATES, BlockSpec
+
+BY_PLACE = ("tail", "position")  # splits by the place of a row in its file: of published rows alone
 
 
 def in_blocks(
@@ -309,3 +314,76 @@ def _quarter(number: float, low: float, high: float) -> str:
     width = (high - low) / PARTS or 1.0
     part = min(max(int((number - low) / width), 0), PARTS - 1)
     return f"{low + part * width:g} to {low + (part + 1) * width:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which rows are decoded: of ``blocks`` (None: all), the test part too if ``test``; ``group``
+    names a column.
+    """
+
+    blocks: Sequence[str] | None
+    group: str | None
+    test: bool = True
+    coding: Coding | None = None  # how rows are coded, None where they are a matrix
+    whole: bool = True  # whether these are all files
+
+
+@dataclass(frozen=True, slots=True)
+class RowsOfChunk:
+    """The rows of a chunk that are read, their blocks, which of them are test rows, and where they
+    stand in it.
+    """
+
+    chunk: Chunk
+    where: np.ndarray | None
+    aside: np.ndarray | None
+    places: np.ndarray | None
+
+
+def rows_read(
+    schema: Schema,
+    chunk: Chunk,
+    start: int,
+    tally: EncodingReport,
+    whole: Whole,
+    wanted: Wanted,
+    split: bool,
+) -> RowsOfChunk:
+    """The rows of a chunk that are read: of the others only the cells that say where a row belongs
+    are looked at.
+
+    A row that names no block may be of any of them, so it is refused; so is a session that a wanted
+    block shares.
+    """
+    where = row_blocks(schema, chunk.table, tally) if chunk.labels is None else None
+    if where is not None and schema.label.kind == "relevance":
+        whole.check(schema, chunk, where, tally)
+    places: np.ndarray | None = None
+    aside = test_rows(schema, chunk, start) if split and schema.split.kind in BY_PLACE else None
+    if where is not None and wanted.blocks is not None:
+        places = np.flatnonzero(named_in(where, wanted.blocks))
+        chunk, where, aside = (
+            chunk.take(places),
+            where[places],
+            None if aside is None else aside[places],
+        )
+    tally.places = places
+    if chunk.rows:
+        chunk = with_queries(schema, chunk, tally)
+        if split and schema.split.kind not in BY_PLACE:
+            aside = test_rows(schema, chunk, start)
+    if aside is not None and not wanted.test:
+        left = np.flatnonzero(~aside)
+        chunk, where, aside = chunk.take(left), None if where is None else where[left], None
+        tally.places = places = left if places is None else places[left]
+    return RowsOfChunk(chunk, where, aside, places)
+
+
+def require_countable(schema: Schema, adjacency: Adjacency | str) -> None:
+    """Raise ``InputError`` where the number of rows is a public fact and would hang on labels."""
+    if Adjacency(adjacency) is Adjacency.REPLACE_ONE and schema.label.undeclared == "drop":
+        raise InputError(
+            "label.undeclared=drop makes the number of rows depend on private labels; under "
+            "replace_one declare refuse, or use adjacency add_remove."
+        )

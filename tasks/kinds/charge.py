@@ -7,12 +7,11 @@ from __future__ import annotations
 from typing import Any
 
 from tasks.data import Reading
-from tasks.data.load import test_files
 from tasks.kinds.base import Job, reading_of
 from tasks.ledger import Blocks, Charge, RowFacts
 from tasks.ledger.reader import LedgerReader
 from tasks.profile.private import budgets_of
-from tasks.readers import source_paths
+from tasks.readers import source_paths, test_files
 from tasks.readers.parts import Part
 
 

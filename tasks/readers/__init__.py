@@ -345,6 +345,13 @@ def packed_or_not(file: Path) -> Path:
     return plain if plain.is_file() and not file.is_file() else file
 
 
+def test_files(schema: Schema, files: list[Part], test_path: Paths) -> list[Part]:
+    """The files of the test part, none where rows are split or there is no test part."""
+    if test_path is not None:
+        return source_paths(schema, test_path, schema.split.path, "data.test_path")
+    return sibling_paths(schema, files, None) if schema.split.kind == "file" else []
+
+
 def sibling_paths(schema: Schema, files: Sequence[Part], path: Paths) -> list[Part]:
     """The declared second files: ``path``, or beside the training file, packed or not."""
     declared = schema.split.path

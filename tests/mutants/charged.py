@@ -122,7 +122,7 @@ MUTANTS = [
     ),
     # what is read is what is charged
     Mutant(
-        "tasks/data/load.py",
+        "tasks/data/rows.py",
         "    if where is not None and wanted.blocks is not None:\n        places",
         "    if where is not None and wanted.blocks is not None and not split:\n        places",
         BLOCKS,
@@ -134,7 +134,7 @@ MUTANTS = [
         BLOCKS,
     ),
     Mutant(
-        "tasks/data/load.py",
+        "tasks/data/rows.py",
         "    if aside is not None and not wanted.test:",
         "    if aside is not None and False:",
         READING,
