@@ -7,10 +7,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from typing import Any, NamedTuple
+from unicodedata import normalize
 
 from sqlalchemy import Connection, func, select
 
-from dpcore.errors import BudgetExceeded
+from dpcore.errors import BudgetExceeded, InputError
 from tasks.ledger import schema
 from tasks.ledger.blocks import ALL
 from tasks.ledger.facts import RowFacts, carried
@@ -265,3 +266,22 @@ def events_text(connection: Connection, digest: str) -> str | None:
     """Return a stored list of mechanisms by its SHA-256."""
     table = schema.events
     return connection.scalars(select(table.c.text).where(table.c.sha256 == digest)).one_or_none()
+
+
+def require_unlike(connection: Connection, dataset: str) -> None:
+    """Raise InputError for a new name that people take for one which is there: its rows would have
+    two budgets.
+    """
+    rows = connection.execute(select(schema.records.c.dataset).where(schema.IS_OPENING))
+    near = next((name for (name,) in rows if look_of(name) == look_of(dataset)), None)
+    if near is not None:
+        raise InputError(
+            f"Expected a name that is not taken for another, got dataset={dataset!r} beside "
+            f"{near!r}; use {near!r} for the same data, or a name that differs by more than case, "
+            "width or accents' form."
+        )
+
+
+def look_of(name: str) -> str:
+    """What a name looks like: without case, blanks, width and form of its letters (NFKC)."""
+    return "".join(normalize("NFKC", normalize("NFKC", name).casefold()).split())

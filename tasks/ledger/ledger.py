@@ -13,10 +13,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any
-from unicodedata import normalize
 from uuid import uuid4
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 
 from dpcore.accounting.events import Events
 from dpcore.errors import DPFlowsError, InputError, require_choice
@@ -24,6 +23,7 @@ from dpcore.problem import Adjacency
 from tasks.ledger import chain, schema
 from tasks.ledger import facts as ledger_facts
 from tasks.ledger.blocks import ALL, Blocks
+from tasks.ledger.chain import require_unlike
 from tasks.ledger.engines import NOTHING_SPENT
 from tasks.ledger.facts import Marks, RowFacts
 from tasks.ledger.reader import LedgerReader
@@ -108,7 +108,7 @@ class Ledger(LedgerReader):
                     f"{found.opened_at[:10]}: {found.guarantee()}; a budget is never changed: use "
                     "it, or open new data under another name."
                 )
-            _require_unlike(connection, dataset)
+            require_unlike(connection, dataset)
             log_chain.append("opened", dataset, opened.to_body())
         return self.dataset(dataset)
 
@@ -343,7 +343,7 @@ def _open_as(connection: Connection, log_chain: chain.Chain, target: Dataset) ->
     """
     found = chain.find_dataset(connection, target.name)
     if found is None:
-        _require_unlike(connection, target.name)
+        require_unlike(connection, target.name)
         log_chain.append("opened", target.name, target.to_body())
     elif found.to_body() != target.to_body():
         raise InputError(
@@ -360,25 +360,6 @@ def _require_untrained(connection: Connection, dataset: str, period: str | None)
             f"Expected a period not trained yet, got period={period!r} of {dataset!r}, which is "
             f"{state}."
         )
-
-
-def _require_unlike(connection: Connection, dataset: str) -> None:
-    """Raise InputError for a new name that people take for one which is there: its rows would have
-    two budgets.
-    """
-    rows = connection.execute(select(schema.records.c.dataset).where(schema.IS_OPENING))
-    near = next((name for (name,) in rows if look_of(name) == look_of(dataset)), None)
-    if near is not None:
-        raise InputError(
-            f"Expected a name that is not taken for another, got dataset={dataset!r} beside "
-            f"{near!r}; use {near!r} for the same data, or a name that differs by more than case, "
-            "width or accents' form."
-        )
-
-
-def look_of(name: str) -> str:
-    """What a name looks like: without case, blanks, width and form of its letters (NFKC)."""
-    return "".join(normalize("NFKC", normalize("NFKC", name).casefold()).split())
 
 
 def _require_names(target: Dataset, charged: Sequence[str]) -> None:

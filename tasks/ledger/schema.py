@@ -7,7 +7,7 @@ recomputes it); ``ledger_lock`` is one row that writers on a server lock; ``ledg
 fingerprints of files, notes where a head is kept, and is never exported.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from secrets import token_hex
 
@@ -218,3 +218,21 @@ def migrate(connection: Connection) -> int:
             versions.insert().values(version=number, applied_at=datetime.now(UTC).isoformat())
         )
     return len(MIGRATIONS) - found
+
+
+def faults_of_file(connection: Connection, most: int) -> Iterator[str]:
+    """What the database itself finds wrong with its pages and indexes, ``most`` of it, and triggers
+    that are not there.
+    """
+    if connection.dialect.name != "sqlite":
+        return
+    for (words,) in connection.exec_driver_sql(f"PRAGMA integrity_check({most})"):
+        if words != "ok":
+            yield f"the database file is damaged: {' '.join(str(words).split())}"
+    rows = connection.exec_driver_sql("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
+    found = {name: str(sql) for name, sql in rows}
+    gone = [name for name, sql in sqlite_triggers().items() if found.get(name) != sql]
+    if gone:
+        yield (
+            f"triggers are missing or were changed, so that rows can be changed: {', '.join(gone)}"
+        )

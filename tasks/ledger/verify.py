@@ -90,27 +90,9 @@ def verify(connection: Connection | None, head: str | None = None) -> Verificati
     report = replay(
         (Record(*row) for row in records), text_of, (tuple(row) for row in balances), head
     )
-    for problem in _structure(connection):
+    for problem in schema.faults_of_file(connection, SHOWN):
         report.problem(problem)
     return report
-
-
-def _structure(connection: Connection) -> Iterator[str]:
-    """What the database itself finds wrong with its pages and indexes, and triggers that are not
-    there.
-    """
-    if connection.dialect.name != "sqlite":
-        return
-    for (words,) in connection.exec_driver_sql(f"PRAGMA integrity_check({SHOWN})"):
-        if words != "ok":
-            yield f"the database file is damaged: {' '.join(str(words).split())}"
-    rows = connection.exec_driver_sql("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
-    found = {name: str(sql) for name, sql in rows}
-    gone = [name for name, sql in schema.sqlite_triggers().items() if found.get(name) != sql]
-    if gone:
-        yield (
-            f"triggers are missing or were changed, so that rows can be changed: {', '.join(gone)}"
-        )
 
 
 def replay(

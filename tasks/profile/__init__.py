@@ -2,7 +2,8 @@
 it learns.
 """
 
-from tasks.profile.draft import Draft, checked, draft_schema, outward
+from tasks.profile.draft import Draft, checked, draft_schema
 from tasks.profile.private import draft_private
+from tasks.profile.reasons import outward
 
 __all__ = ["Draft", "checked", "draft_private", "draft_schema", "outward"]

@@ -9,15 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import cached_property
-from math import ceil, floor, log10
 from pathlib import Path, PurePath
-from sys import float_info
 from textwrap import indent
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import yaml
 from pydantic import ValidationError
@@ -27,8 +23,11 @@ from dpcore.errors import InputError
 from tasks.data import FileReading
 from tasks.profile.labels import as_identified, label_spec, likely_label, pairs_values
 from tasks.profile.reasons import (
+    bounds_of,
     code_reason,
     cut_levels,
+    date_format,
+    moments_of,
     number_marks,
     number_reasons,
     numbers_of,
@@ -42,13 +41,6 @@ from tasks.readers.parts import Part, partition, parts_at
 from tasks.schema import Schema, known_schemas
 from tasks.schema.sections import TextSpec
 
-DAYS = ("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d-%m-%Y", "%d-%b-%Y")
-TIMES = [f"%H:%M{rest}{zone}" for rest in ("", ":%S", ":%S.%f") for zone in ("", "%z")]
-DATES = (
-    *DAYS,
-    "%Y%m%d",
-    *(f"{day}{mark}{time}" for day in DAYS for time in TIMES for mark in " T"),
-)
 MOST_LEVELS = 60
 MOST_GRADE = 10  # the largest grade of a document
 UNFINISHED = "NO SCHEMA YET: "
@@ -122,7 +114,7 @@ def draft_schema(place: str | Path, label: str | None = None, name: str | None =
                 f"Expected no --label for {path}: the first number of a line is its label; leave "
                 "it out."
             )
-        draft.values |= pairs_values(parts, layout, _bounds, draft.notes)
+        draft.values |= pairs_values(parts, layout, bounds_of, draft.notes)
         draft.values["source"]["path"] = str(place)
         return checked(draft)
     frame, found = cells_of(parts, draft.notes)
@@ -192,7 +184,7 @@ def cells_of(parts: Sequence[Part], notes: list[str]) -> tuple[pd.DataFrame, dic
 
 
 def _add_label(frame: pd.DataFrame, label: str, draft: Draft, text: TextSpec) -> None:
-    spec = label_spec(frame[label], _bounds, draft.notes, text)
+    spec = label_spec(frame[label], bounds_of, draft.notes, text)
     if spec.get("kind") != "regression" and frame[label].isin(MARKS).any():
         spec["undeclared"] = "drop"  # rows without a label, under add_remove
     draft.values["label"] = spec
@@ -275,7 +267,7 @@ class Seen:
     @cached_property
     def date(self) -> str:
         """The format of dates; empty where the cells are none."""
-        return _date_format(self.full)
+        return date_format(self.full)
 
 
 def _column(seen: Seen, notes: list[str], reasons: dict[str, list[str]]) -> dict[str, Any]:
@@ -318,7 +310,7 @@ def _number(seen: Seen, notes: list[str], reasons: dict[str, list[str]]) -> dict
         return None
     if set(seen.numbers.unique()) == {0, 1}:
         return {"kind": "flag", **seen.extra}
-    low, high = _bounds(seen.full, seen.numbers)
+    low, high = bounds_of(seen.full, seen.numbers)
     reasons[seen.name] = number_reasons(seen.name, seen.numbers, seen.whole, notes)
     if seen.whole and len(seen.distinct) <= 12:
         few = len(seen.distinct)
@@ -338,7 +330,7 @@ def _code(seen: Seen, notes: list[str], reasons: dict[str, list[str]]) -> dict[s
 def _date(seen: Seen, notes: list[str], reasons: dict[str, list[str]]) -> dict[str, Any] | None:
     if not seen.date:
         return None
-    days = _moments(seen.full, seen.date)
+    days = moments_of(seen.full, seen.date)
     first, last = days.min(), days.max()
     end = f"{last.year}-12-31"
     high = end if last <= pd.Timestamp(end) else f"{last.year + 1}-01-01"
@@ -363,64 +355,6 @@ def _levels(seen: Seen, notes: list[str], reasons: dict[str, list[str]]) -> dict
 
 # What a column may be, in the order in which it is asked; levels at last.
 DRAFTS = (_constant, _identifier, _code, _number, _date, _levels)
-
-
-def _date_format(full: pd.Series) -> str:
-    """The format that all cells have; empty where there is none."""
-    sample = full.iloc[:200]
-    for form in (form for form in DATES if _is_date(sample.iloc[0], form)):
-        if form == "%Y%m%d" and not sample.str.fullmatch(r"(19|20)\d{6}").all():
-            continue
-        if all(_is_date(cell, form) for cell in sample) and _moments(full, form).notna().all():
-            return form
-    return ""
-
-
-def _is_date(cell: str, form: str) -> bool:
-    try:
-        datetime.strptime(cell, form)
-    except ValueError:
-        return False
-    return True
-
-
-def _moments(full: pd.Series, form: str) -> pd.Series:
-    """The moments of cells, those with a zone in UTC, as the readers take them."""
-    found = pd.to_datetime(full, format=form, errors="coerce", utc=True)
-    return found.dt.tz_localize(None)
-
-
-def _bounds(cells: pd.Series, numbers: pd.Series) -> tuple[float, float]:
-    """Suggested bounds of a column; raises ``InputError`` for infinity, and a number too large for
-    a double.
-    """
-    endless = np.flatnonzero(np.isinf(numbers.to_numpy(dtype=float)))
-    if len(endless):
-        place = int(endless[0])
-        raise InputError(
-            f"Expected finite numbers in column {str(cells.name)!r}, got {cells.iloc[place]!r} in "
-            f"data row {int(cells.index[place]) + 1} ({len(endless)} such); correct the rows, or "
-            "leave the cells empty."
-        )
-    return outward(float(numbers.min()), float(numbers.max()))
-
-
-def outward(low: float, high: float) -> tuple[float, float]:
-    """Bounds rounded outward to two leading digits of the larger one, so that they say less about
-    single rows.
-
-    Beyond half of the largest number there is no bound: a range has a length.
-    """
-    size = max(abs(low), abs(high))
-    if size == 0.0:
-        return 0.0, 0.0
-    unit = 10.0 ** (floor(log10(size)) - 1)
-    bounds = (
-        max(floor(low / unit) * unit, -float_info.max / 2),
-        min(ceil(high / unit) * unit, float_info.max / 2),
-    )
-    digits = max(0, -floor(log10(unit)))
-    return round(bounds[0], digits), round(bounds[1], digits)
 
 
 def _twins(

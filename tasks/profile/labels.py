@@ -232,3 +232,26 @@ def _pairs(parts: Sequence[Part]) -> Iterator[tuple[Part, int, list[str]]]:
             for number, line in enumerate(file, 1):
                 if words := line.partition("#")[0].split():
                     yield path, number, words
+
+
+def released_label(name: str, levels: list[str], notes: list[str]) -> dict[str, Any]:
+    if len(levels) < 2:
+        notes.append(
+            f"label {name!r}: {len(levels)} texts were found; declare positive and negative by hand"
+        )
+    if len(levels) > 2:
+        return {"column": name, "kind": "classes", "levels": levels}
+    return {"column": name, "positive": levels[1:2], "negative": levels[:1]}
+
+
+def released_column(fields: dict[str, Any]) -> dict[str, Any]:
+    if "low" in fields:
+        return {"kind": "numeric", **fields, "fill": "zeros"}
+    if not fields["levels"]:
+        return {"kind": "ignore"}
+    return {
+        "kind": "categorical",
+        "levels": list(fields["levels"]),
+        "unknown": "zeros",
+        "fill": "zeros",
+    }

@@ -35,6 +35,7 @@ from tasks.data import FileReading
 from tasks.home import Home
 from tasks.ledger import Charge, Dataset, Ledger, RowFacts
 from tasks.profile.draft import Draft, checked, draft_name
+from tasks.profile.labels import released_column, released_label
 from tasks.readers import data_roots
 from tasks.readers.cells import MARKS
 from tasks.readers.parts import Part, is_url, parts_at
@@ -369,11 +370,11 @@ def draft_private(
     source = {**layout.pop("source", {}), "path": str(reading.path)}
     draft.values |= {"public": {"n": round(0.8 * units)}, "source": source, **layout}
     draft.values["columns"] = {
-        str(c): {"kind": "user"} if c == user else _found(found[str(c)])
+        str(c): {"kind": "user"} if c == user else released_column(found[str(c)])
         for c in frame
         if c != label
     }
-    draft.values["label"] = _label(label, list(found[label]["levels"]), draft.notes)
+    draft.values["label"] = released_label(label, list(found[label]["levels"]), draft.notes)
     draft.values["split"] = {"kind": "hash", "test_share": 0.2}
     return checked(draft)
 
@@ -391,26 +392,3 @@ def _note_large_delta(delta: float, units: int, unit: str, notes: list[str]) -> 
             f"delta={delta:g} is not below 1/n for about {units} {unit}s: publishing one of them "
             "at random would have satisfied it; take a smaller one from here on"
         )
-
-
-def _label(name: str, levels: list[str], notes: list[str]) -> dict[str, Any]:
-    if len(levels) < 2:
-        notes.append(
-            f"label {name!r}: {len(levels)} texts were found; declare positive and negative by hand"
-        )
-    if len(levels) > 2:
-        return {"column": name, "kind": "classes", "levels": levels}
-    return {"column": name, "positive": levels[1:2], "negative": levels[:1]}
-
-
-def _found(fields: dict[str, Any]) -> dict[str, Any]:
-    if "low" in fields:
-        return {"kind": "numeric", **fields, "fill": "zeros"}
-    if not fields["levels"]:
-        return {"kind": "ignore"}
-    return {
-        "kind": "categorical",
-        "levels": list(fields["levels"]),
-        "unknown": "zeros",
-        "fill": "zeros",
-    }

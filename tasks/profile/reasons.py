@@ -6,11 +6,15 @@ rows, so it is for whoever reviews the draft alone.
 from __future__ import annotations
 
 import re
+from datetime import datetime
+from math import ceil, floor, log10
+from sys import float_info
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from dpcore.errors import InputError
 from tasks.readers.cells import MARKS
 from tasks.readers.declared import cell_number, grouped
 from tasks.schema.sections import BLANK_MARKS, TextSpec
@@ -70,6 +74,15 @@ PAIRS: tuple[tuple[str, str | None], ...] = (
 )  # fmt: skip
 USUAL = {"decimal": ".", "thousands": None}
 NUMBER = re.compile(rf"[-+]?[0-9][0-9.,'{BLANK_MARKS}]*")
+
+
+DAYS = ("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d-%m-%Y", "%d-%b-%Y")
+TIMES = [f"%H:%M{rest}{zone}" for rest in ("", ":%S", ":%S.%f") for zone in ("", "%z")]
+DATES = (
+    *DAYS,
+    "%Y%m%d",
+    *(f"{day}{mark}{time}" for day in DAYS for time in TIMES for mark in " T"),
+)
 
 
 def number_reasons(name: str, numbers: pd.Series, whole: bool, notes: list[str]) -> list[str]:
@@ -221,3 +234,61 @@ def _doubt_points(marked: dict[str, list[str]], notes: list[str]) -> None:
                 f"{name}: each point stands before three digits; if it marks thousands, declare "
                 "text.decimal: ',' and text.thousands: '.'"
             )
+
+
+def date_format(full: pd.Series) -> str:
+    """The format that all cells have; empty where there is none."""
+    sample = full.iloc[:200]
+    for form in (form for form in DATES if _is_date(sample.iloc[0], form)):
+        if form == "%Y%m%d" and not sample.str.fullmatch(r"(19|20)\d{6}").all():
+            continue
+        if all(_is_date(cell, form) for cell in sample) and moments_of(full, form).notna().all():
+            return form
+    return ""
+
+
+def _is_date(cell: str, form: str) -> bool:
+    try:
+        datetime.strptime(cell, form)
+    except ValueError:
+        return False
+    return True
+
+
+def moments_of(full: pd.Series, form: str) -> pd.Series:
+    """The moments of cells, those with a zone in UTC, as the readers take them."""
+    found = pd.to_datetime(full, format=form, errors="coerce", utc=True)
+    return found.dt.tz_localize(None)
+
+
+def bounds_of(cells: pd.Series, numbers: pd.Series) -> tuple[float, float]:
+    """Suggested bounds of a column; raises ``InputError`` for infinity, and a number too large for
+    a double.
+    """
+    endless = np.flatnonzero(np.isinf(numbers.to_numpy(dtype=float)))
+    if len(endless):
+        place = int(endless[0])
+        raise InputError(
+            f"Expected finite numbers in column {str(cells.name)!r}, got {cells.iloc[place]!r} in "
+            f"data row {int(cells.index[place]) + 1} ({len(endless)} such); correct the rows, or "
+            "leave the cells empty."
+        )
+    return outward(float(numbers.min()), float(numbers.max()))
+
+
+def outward(low: float, high: float) -> tuple[float, float]:
+    """Bounds rounded outward to two leading digits of the larger one, so that they say less about
+    single rows.
+
+    Beyond half of the largest number there is no bound: a range has a length.
+    """
+    size = max(abs(low), abs(high))
+    if size == 0.0:
+        return 0.0, 0.0
+    unit = 10.0 ** (floor(log10(size)) - 1)
+    bounds = (
+        max(floor(low / unit) * unit, -float_info.max / 2),
+        min(ceil(high / unit) * unit, float_info.max / 2),
+    )
+    digits = max(0, -floor(log10(unit)))
+    return round(bounds[0], digits), round(bounds[1], digits)

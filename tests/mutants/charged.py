@@ -109,7 +109,7 @@ MUTANTS = [
         FACTS,
     ),
     Mutant(
-        "tasks/ledger/ledger.py",
+        "tasks/ledger/chain.py",
         "if look_of(name) == look_of(dataset)",
         "if name == dataset",
         FACTS,
