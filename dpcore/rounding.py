@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse
+from scipy.sparse import csr_array, issparse
 
 Array = np.ndarray
 Matrix = Any  # a dense array or a CSR array, (n, k)
@@ -138,3 +138,31 @@ def shortened(X: Matrix, cap: bool) -> Matrix:
         result.data = X.data / np.repeat(divisor, np.diff(X.indptr))
         return result
     return X / divisor[:, None]
+
+
+def with_values(X: Matrix, values: Array) -> Matrix:
+    """A matrix like ``X`` that holds other ``values`` in the same places."""
+    if not issparse(X):
+        return values
+    return csr_array((values, X.indices, X.indptr), shape=X.shape)
+
+
+def bound_norms(X: Matrix, norm_bound: float, over: float = 0.0) -> tuple[Matrix, Array]:
+    """Scale rows longer than ``norm_bound`` down to it; returns the matrix and the factors (n,), 1
+    for short rows.
+
+    A relative margin covers the rounding of the products, so that the bound holds for the stored
+    numbers. Rows longer by a share of ``over`` at most stay as they are. What becomes of a row
+    depends on no other row.
+    """
+    norms = row_norms(X)
+    margin = 1e-6 if X.dtype == np.float32 else 1e-12
+    shrunk = quotients(norm_bound * (1.0 - margin), np.maximum(norms, norm_bound))
+    factors = np.where(norms > norm_bound * (1.0 + over), shrunk, 1.0)
+    if np.all(factors == 1.0):
+        return X, factors
+    if issparse(X):
+        return with_values(
+            X, (X.data * np.repeat(factors, np.diff(X.indptr))).astype(X.dtype)
+        ), factors
+    return (X * factors[:, None]).astype(X.dtype), factors

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.compare.config import load_compare
+from tasks.compare import load_compare
 from tasks.compare.grid import expand
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -27,8 +27,8 @@ from dpcore.losses import (
     Weighted,
 )
 from dpcore.objective import compiled
-from dpcore.objective.coded.codes import Layout
-from dpcore.objective.coded.rows import CodedRows, Squares
+from dpcore.objective.coded.codes import Layout, Squares
+from dpcore.objective.coded.rows import CodedRows
 from dpcore.objective.rows import Dense, Rows, Scaled
 from dpcore.objective.sparse import Sparse, SparsePick
 

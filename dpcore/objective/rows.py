@@ -16,7 +16,7 @@ from scipy.sparse import csr_array, issparse
 
 from dpcore.losses import Array
 from dpcore.problem import Block
-from dpcore.rounding import UNIT, quotients, row_norms
+from dpcore.rounding import UNIT, bound_norms, row_norms, with_values
 
 Matrix = Any  # a dense array or a CSR array, (n, d)
 Coefficient = Callable[[slice, Array], Array]  # of the rows of a stretch, from their scores
@@ -351,7 +351,7 @@ def bound_blocks(X: Matrix, blocks: Sequence[Block]) -> tuple[Matrix, int, int]:
     values = X.data if issparse(X) else X
     clipped = int(np.count_nonzero((values < 0.0) | (values > 1.0)))
     if clipped:
-        X = _with_values(X, np.clip(values, 0.0, 1.0))
+        X = with_values(X, np.clip(values, 0.0, 1.0))
     owner = np.full(X.shape[1], -1)
     wide = [block for block in blocks if block.kind == "one_hot" and len(block.columns) > 1]
     for position, block in enumerate(wide):
@@ -382,33 +382,5 @@ def _scaled_blocks(X: Matrix, owner: Array, factor: Array) -> Matrix:
     padded = np.column_stack([factor, np.ones(len(factor))])  # the last column serves owner -1
     if issparse(X):
         row = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
-        return _with_values(X, (X.data * padded[row, owner[X.indices]]).astype(X.dtype))
+        return with_values(X, (X.data * padded[row, owner[X.indices]]).astype(X.dtype))
     return X * padded[:, owner].astype(X.dtype)
-
-
-def _with_values(X: Matrix, values: Array) -> Matrix:
-    """A matrix like ``X`` that holds other ``values`` in the same places."""
-    if not issparse(X):
-        return values
-    return csr_array((values, X.indices, X.indptr), shape=X.shape)
-
-
-def bound_norms(X: Matrix, norm_bound: float, over: float = 0.0) -> tuple[Matrix, Array]:
-    """Scale rows longer than ``norm_bound`` down to it; returns the matrix and the factors (n,), 1
-    for short rows.
-
-    A relative margin covers the rounding of the products, so that the bound holds for the stored
-    numbers. Rows longer by a share of ``over`` at most stay as they are. What becomes of a row
-    depends on no other row.
-    """
-    norms = row_norms(X)
-    margin = 1e-6 if X.dtype == np.float32 else 1e-12
-    shrunk = quotients(norm_bound * (1.0 - margin), np.maximum(norms, norm_bound))
-    factors = np.where(norms > norm_bound * (1.0 + over), shrunk, 1.0)
-    if np.all(factors == 1.0):
-        return X, factors
-    if issparse(X):
-        return _with_values(
-            X, (X.data * np.repeat(factors, np.diff(X.indptr))).astype(X.dtype)
-        ), factors
-    return (X * factors[:, None]).astype(X.dtype), factors

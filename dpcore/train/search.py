@@ -252,11 +252,9 @@ class Tuned:
         Under ``tuning`` what was searched and how; the number of trials is not known here, nor
         anywhere else.
         """
-        chosen = (
-            self.settings
-            if self.selected is None
-            else self.settings[self.selected : self.selected + 1]
-        )
+        chosen = self.settings
+        if self.selected is not None:
+            chosen = (self.settings[self.selected],)
         each = [self._noisy(setting).parameters(setting.problem) for setting in chosen]
         shown = {
             key: value
@@ -284,20 +282,17 @@ class Tuned:
             "score_noise": self._score.sigma,
             "noise_factor": self.noise_multiplier,
         }
-        return (
-            found
-            if self.selected is None
-            else found | {"selected": dict(self.settings[self.selected].values)}
-        )
+        if self.selected is not None:
+            found["selected"] = dict(self.settings[self.selected].values)
+        return found
 
     @property
     def _score(self) -> Gaussian:
         return replace(self.score, sigma=self.score.sigma * self.noise_multiplier)
 
     def _noisy(self, setting: Trial) -> Trainer:
-        return with_multiplier(
-            setting.algorithm, setting.algorithm.noise_multiplier * self.noise_multiplier
-        )
+        multiplier = setting.algorithm.noise_multiplier * self.noise_multiplier
+        return with_multiplier(setting.algorithm, multiplier)
 
     def _training(self, setting: Trial) -> Events:
         return planned_events(self._noisy(setting), setting.problem, self.noise)
@@ -376,9 +371,7 @@ def _setting(
     noise: str,
     least: dict[Events, float],
 ) -> Trial:
-    """A candidate with its own least noise; ``least`` keeps that of settings which release the
-    same.
-    """
+    """A candidate with its own least noise; ``least`` keeps that of settings of equal releases."""
     first = plan(name, dict(candidate.parameters), candidate.problem, preset=preset, noise=noise)
     algorithm = first.algorithm
     if not algorithm.private:
@@ -386,9 +379,8 @@ def _setting(
             f"Expected a private algorithm to tune, got {first.name!r}, which has no guarantee."
         )
     if first.events not in least:
-        least[first.events] = calibrate(
-            algorithm, candidate.problem, target, noise=noise
-        ).noise_multiplier
+        calibrated = calibrate(algorithm, candidate.problem, target, noise=noise)
+        least[first.events] = calibrated.noise_multiplier
     return Trial(
         candidate.values,
         with_multiplier(algorithm, least[first.events]),

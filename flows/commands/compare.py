@@ -14,8 +14,9 @@ from dpcore.errors import InputError
 from dpcore.objective import compiled
 from flows.commands.train import on_server
 from flows.terminal import Terminal, digits, natural_width, print_whole
+from tasks.compare import load_compare
 from tasks.compare.charge import charges
-from tasks.compare.config import CompareConfig, ProtocolSection, load_compare
+from tasks.compare.config import CompareConfig, ProtocolSection
 from tasks.compare.ratios import CAPTION
 from tasks.compare.resume import make_comparison
 from tasks.compare.variants import of_training

@@ -6,56 +6,38 @@ the papers.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import numpy as np
 from pydantic import BeforeValidator, Field, model_validator
 
 from dpcore.problem import Adjacency
-from tasks.config.read import load, parse
 from tasks.config.train import DELTA as DELTA_WORDS
 from tasks.config.train import (
-    MOST_EPSILON,
     SCHEMA_VERSION,
-    Count,
     EngineSection,
     LedgerSection,
     ModelSection,
+    PreprocessSection,
+    RankingSection,
+    TrackingSection,
+)
+from tasks.config.values import (
+    LIST,
+    Count,
+    Epsilon,
+    Names,
     Number,
     NumberOrTarget,
     Places,
-    PreprocessSection,
-    RankingSection,
+    Positive,
     Section,
-    TrackingSection,
+    Strength,
+    Values,
     Whole,
+    named,
 )
 from tasks.peers import PEERS
-
-
-def check_given(config: CompareConfig) -> None:
-    """Raise ``ValueError`` where noise is given twice, or epsilon beside it."""
-    if config.privacy.noise_multiplier is None:
-        return
-    if config.privacy.epsilon is not None:
-        raise ValueError(
-            "privacy.epsilon or privacy.noise_multiplier, one of them, but both are given: the "
-            "other one follows; leave one out (--set privacy.epsilon=null)"
-        )
-    twice = next(
-        (entry.shown for entry in config.algorithms if "noise_multiplier" in entry.parameters), None
-    )
-    if twice is not None:
-        raise ValueError(
-            f"privacy.noise_multiplier or that of algorithm {twice!r}, one of them, but both are "
-            "given: leave one out"
-        )
-
-
-Array = np.ndarray
 
 
 class ProtocolSection(Section):
@@ -124,32 +106,6 @@ EPSILONS = (0.1, 0.2, 0.4, 0.8, 1.6)
 DELTA = 1e-6
 MAJORITY, MEAN_LABEL, NON_PRIVATE = "majority", "mean_label", "non_private"
 LINES = (MAJORITY, MEAN_LABEL, NON_PRIVATE)
-
-
-def _listed(value: Any) -> Any:
-    """A single value stands for a list of one."""
-    return value if value is None or isinstance(value, (list, tuple)) else (value,)
-
-
-def _named(value: object) -> object:
-    """A bare name stands for a section with that name."""
-    return tuple({"name": item} if isinstance(item, str) else item for item in _listed(value) or ())
-
-
-def _unique(values: Sequence[Any]) -> Sequence[Any]:
-    if not values:
-        raise ValueError("at least one")
-    if len(set(map(str, values))) < len(values):
-        raise ValueError("each value once")
-    return values
-
-
-LIST = (BeforeValidator(lambda value: _unique(_listed(value))),)
-Names = Annotated[tuple[str, ...], *LIST]
-Values = Annotated[tuple[Any, ...], *LIST]
-Positive = Annotated[Number, Field(gt=0)]
-Epsilon = Annotated[Number, Field(gt=0, le=MOST_EPSILON)]
-Strength = Annotated[Number, Field(ge=0)]
 
 
 class CompareData(Section):
@@ -271,7 +227,7 @@ class PeersSection(Section):
     timeout: Number = Field(
         default=600.0, gt=0, description="seconds for one training, for example 600"
     )
-    libraries: Annotated[tuple[PeerEntry, ...], BeforeValidator(_named), Field(min_length=1)] = (
+    libraries: Annotated[tuple[PeerEntry, ...], BeforeValidator(named), Field(min_length=1)] = (
         Field(description="names, or sections {name, label, parameters}, for example [opacus]")
     )
 
@@ -305,7 +261,7 @@ class CompareConfig(Section):
     schema_version: Literal[1] = Field(
         default=1, description=f"this version of dpflows reads {SCHEMA_VERSION}"
     )
-    data: Annotated[tuple[CompareData, ...], BeforeValidator(_named), Field(min_length=1)] = Field(
+    data: Annotated[tuple[CompareData, ...], BeforeValidator(named), Field(min_length=1)] = Field(
         description="name the data, for example [census]"
     )
     preprocess: PreprocessSection = Field(
@@ -325,7 +281,7 @@ class CompareConfig(Section):
         default=None, description="for example {libraries: [{name: opacus}]}"
     )
     algorithms: Annotated[
-        tuple[AlgorithmEntry, ...], BeforeValidator(_named), Field(min_length=1)
+        tuple[AlgorithmEntry, ...], BeforeValidator(named), Field(min_length=1)
     ] = Field(
         description="names, or sections {name, preset, label, parameters}, for example [auto, "
         "dp_sgd]"
@@ -384,7 +340,18 @@ class CompareConfig(Section):
 
     @model_validator(mode="after")
     def _noise_once(self) -> CompareConfig:
-        check_given(self)
+        noise, epsilon = self.privacy.noise_multiplier, self.privacy.epsilon
+        if noise is not None and epsilon is not None:
+            raise ValueError(
+                "privacy.epsilon or privacy.noise_multiplier, one of them, but both are given: the "
+                "other one follows; leave one out (--set privacy.epsilon=null)"
+            )
+        given = (one.shown for one in self.algorithms if "noise_multiplier" in one.parameters)
+        if noise is not None and (twice := next(given, None)) is not None:
+            raise ValueError(
+                f"privacy.noise_multiplier or that of algorithm {twice!r}, one of them, but both "
+                "are given: leave one out"
+            )
         if self.model is not None and self.peers is not None:
             raise ValueError(
                 "libraries beside linear models, got peers with section model: leave one out"
@@ -412,31 +379,3 @@ class CompareConfig(Section):
     @property
     def delta(self) -> float:
         return self.privacy.delta or self.protocol.delta or DELTA
-
-
-def load_compare(
-    name: str | None = None, overrides: Sequence[str] = (), default: str = "compare_adult.yaml"
-) -> CompareConfig:
-    """Read a comparison and apply ``key=value`` overrides; raises ``InputError`` on one line.
-
-    With protocol=quick the file's section ``quick`` goes over the file and below ``overrides``; a
-    ``protocol`` in it stands for the quick one.
-    """
-    config = load(CompareConfig, name, default, overrides, "compare")[0]
-    if config.protocol.name != "quick" or not config.quick:
-        return config
-    smaller = [f"{key}={json.dumps(value)}" for key, value in config.quick.items()]
-    others = [text for text in overrides if "protocol" not in config.quick or not _quick(text)]
-    return load(CompareConfig, name, default, [*smaller, *others], "compare")[0]
-
-
-def _quick(override: str) -> bool:
-    """Whether ``--set`` asks for the quick protocol."""
-    return override.replace(" ", "") == "protocol=quick"
-
-
-def parse_compare(values: dict[str, Any]) -> CompareConfig:
-    """The comparison that nested values describe; raises ``InputError`` that names field, value,
-    rule and way out.
-    """
-    return parse(CompareConfig, values)

@@ -5,78 +5,20 @@ line.
 from __future__ import annotations
 
 import json
-import math
 from hashlib import sha256
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import (
-    BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
-    PlainValidator,
     field_validator,
 )
 
 from dpcore.identity import canonical
 from dpcore.problem import Adjacency
-from dpcore.ranking.losses import TARGETS
+from tasks.config.values import MOST_EPSILON, Count, Number, NumberOrTarget, Places, Section, Whole
 
 SCHEMA_VERSION = 1
-
-
-def _number(value: object) -> object:
-    """Refuse what Python would silently take for a number: True is not 1, and infinity is no
-    budget.
-    """
-    if isinstance(value, bool):
-        raise ValueError("a number")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError("a finite number")
-    if isinstance(value, str) and value.strip().lower().lstrip("+-") in ("inf", "infinity", "nan"):
-        raise ValueError("a finite number")
-    return value
-
-
-def _whole(value: object) -> object:
-    if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
-        raise ValueError("a whole number")
-    return value
-
-
-def _number_or_target(value: object) -> object:
-    """A number, or the name of what a ranking loss takes from the labels."""
-    if isinstance(value, str) and value not in TARGETS:
-        try:
-            value = float(value)
-        except ValueError:
-            raise ValueError("a number") from None
-    return _number(value)
-
-
-def _places(value: object) -> object:
-    """One place of files (a file, a glob, a folder, a URL), or a list of them."""
-    if value is None or (isinstance(value, str) and value):
-        return value
-    if isinstance(value, list | tuple) and value and all(isinstance(v, str) and v for v in value):
-        return tuple(value)
-    raise ValueError("a file, a glob, a folder, a URL, or a list of them")
-
-
-Places = Annotated[
-    str | tuple[str, ...] | None,
-    PlainValidator(_places, json_schema_input_type=str | list[str] | None),
-]
-Number = Annotated[float, BeforeValidator(_number)]
-Whole = Annotated[int, BeforeValidator(_whole)]
-Count = Annotated[Whole, Field(ge=1)]
-NumberOrTarget = Annotated[float | str, BeforeValidator(_number_or_target)]
-
-
-class Section(BaseModel):
-    """A part of the configuration; unknown keys are refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
 
 class DataSection(Section):
@@ -219,9 +161,6 @@ class ModelSection(Section):
     precision: str = Field(default="single", description="single or double")
 
 
-# The odds of a guess about a record may change by e^100 here: what is larger is a slip, and
-# promises nothing.
-MOST_EPSILON = 100.0
 DELTA = (
     "take one well below 1/n, for example 1e-6; pure privacy comes from the noise, not from delta: "
     "algorithm.noise=gamma (objective_perturbation, output_gd) holds for every delta"

@@ -1,6 +1,4 @@
-"""Replay of a ledger: hashes, states, prices and totals are computed again from the records
-alone.
-"""
+"""Replay of a ledger: hashes, states, prices and totals, computed again from the records alone."""
 
 from __future__ import annotations
 

@@ -18,7 +18,8 @@ from pydantic import BeforeValidator, Field
 from dpcore.errors import InputError
 from tasks.config import TrainConfig
 from tasks.config.read import load
-from tasks.config.train import SCHEMA_VERSION, Number, Section
+from tasks.config.train import SCHEMA_VERSION
+from tasks.config.values import Number, Section
 from tasks.options.rules import ABSENT, ENCODED, check_facts
 from tasks.options.tune import encodings_of, grid_of
 

@@ -29,7 +29,6 @@ from dpcore.network.passes import lengths
 from dpcore.network.spec import NetworkSpec
 from dpcore.objective import LinearObjective
 from dpcore.objective.multiclass import MulticlassObjective, Softmax
-from dpcore.objective.rows import bound_norms
 from dpcore.objective.users import UserObjective
 from dpcore.preprocess.encoder import shorten
 from dpcore.ranking import bounds as ranking
@@ -38,7 +37,7 @@ from dpcore.ranking.losses import BayesRank, ListNet
 from dpcore.ranking.objective import SessionObjective
 from dpcore.ranking.scorers import MLP, Linear
 from dpcore.ranking.sessions import LARGEST_FEATURE, Documents, Sessions
-from dpcore.rounding import row_norms, shortened
+from dpcore.rounding import bound_norms, row_norms, shortened
 from tests.dpcore.test_rounding import FORMS, rows_of, squares
 
 Pairs = Iterator[tuple[float, Fraction]]
@@ -217,7 +216,7 @@ WALKED: dict[str, Callable[..., Pairs]] = {
     "rounding.shortened": at_most(lambda X: shortened(X, cap=False)),
     "objective.linear.LinearObjective.row_norms": norms(lambda X: linear(X).row_norms),
     "objective.rows.Dense.scaled_lengths": shifted,
-    "objective.rows.bound_norms": at_most(lambda X: bound_norms(X, 0.7)[0], 0.7),
+    "rounding.bound_norms": at_most(lambda X: bound_norms(X, 0.7)[0], 0.7),
     "preprocess.encoder.shorten": at_most(encoder),
     "objective.linear.LinearObjective.gradient_sum": record_sums,
     "network.passes.lengths": lambda X, form: zip(
@@ -236,8 +235,8 @@ WITHIN = {
     "objective.rows.Dense._measured": "objective.linear.LinearObjective.row_norms",
     "objective.sparse.Sparse._measured": "objective.linear.LinearObjective.row_norms",
     "objective.sparse.Sparse.scaled_lengths": "objective.rows.Dense.scaled_lengths",
-    "objective.rows.Rows.bounded": "objective.rows.bound_norms",
-    "estimators.rows.RowMap.__call__": "objective.rows.bound_norms",
+    "objective.rows.Rows.bounded": "rounding.bound_norms",
+    "estimators.rows.RowMap.__call__": "rounding.bound_norms",
     "preprocess.encoder.Encoder.encode": "preprocess.encoder.shorten",
     "preprocess.matrix.MatrixEncoder._encode_dense": "preprocess.encoder.shorten",
     "preprocess.matrix.MatrixEncoder._encode_csr": "preprocess.encoder.shorten",
@@ -270,8 +269,8 @@ OTHERS = {
     "algorithms.amp.ApproximateMinimaPerturbation.plan": "by least_tolerance, tests/dpcore/test_extremes.py",
     "objective.coded.rows.CodedRows.factors": "tests/dpcore/objective/test_coded.py, exactly",
     "objective.coded.rows.CodedRows.scaled_norms": "tests/dpcore/objective/test_coded.py, exactly",
-    "objective.coded.rows.Squares.__init__": "tests/dpcore/objective/test_coded.py, exactly",
-    "objective.coded.rows.Squares.roots": "tests/dpcore/objective/test_coded.py, exactly",
+    "objective.coded.codes.Squares.__init__": "tests/dpcore/objective/test_coded.py, exactly",
+    "objective.coded.codes.Squares.roots": "tests/dpcore/objective/test_coded.py, exactly",
     "preprocess.terms.additive": "a question of a model, by its encoder's public settings",
     "descent.line_search.angle_between": "released values",
     "descent.minimise._newton": "a solver's progress; rounding_of_gradients covers it",
@@ -349,6 +348,6 @@ def test_bounds_are_at_least_the_exact_values(name: str, dtype) -> None:
 @np.errstate(all="ignore")
 def test_bounds_of_five_thousand_columns() -> None:
     X = rows_of(5000)[::6]
-    for name in ("rounding.row_norms", "rounding.shortened", "objective.rows.bound_norms"):
+    for name in ("rounding.row_norms", "rounding.shortened", "rounding.bound_norms"):
         for bound, exact in WALKED[name](X, csr_array):
             assert bound == inf or Fraction(float(bound)) ** 2 >= exact

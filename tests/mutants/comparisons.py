@@ -75,7 +75,7 @@ MUTANTS = [
         "tests/tasks/record/test_words_of_a_run.py",
     ),
     Mutant(
-        "tasks/config/train.py",
+        "tasks/config/values.py",
         "MOST_EPSILON = 100.0",
         "MOST_EPSILON = 1e12",
         "tests/tasks/record/test_words_of_a_run.py",

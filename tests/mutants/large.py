@@ -20,7 +20,12 @@ MUTANTS = [
         "v[i] = math.sqrt(max(v[i] + start - hidden, 0.0)) * (1.0 - 4.5e-16)",
         NEIGHBOURS,
     ),
-    Mutant(ROWS, "@ squared - layout.slopes", "@ squared + layout.slopes", CODED),
+    Mutant(
+        "dpcore/objective/coded/codes.py",
+        "@ squared - layout.slopes",
+        "@ squared + layout.slopes",
+        CODED,
+    ),
     Mutant(COMPILED, "        clip_slopes(zs, vs, clip)\n", "", NEIGHBOURS),
     Mutant(
         COMPILED,
@@ -52,7 +57,7 @@ MUTANTS = [
         CODED,
     ),
     Mutant(
-        ROWS,
+        "dpcore/objective/coded/codes.py",
         "np.sqrt(np.maximum(sums + self.start, 0.0) + self.hidden)",
         "np.sqrt(np.maximum(sums + self.start, 0.0))",
         CODED,

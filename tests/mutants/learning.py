@@ -490,7 +490,7 @@ MUTANTS += [
         "tests/dpcore/algorithms/test_every_algorithm.py",
     ),
     Mutant(
-        "tasks/compare/config.py",
+        "tasks/compare/__init__.py",
         "[*smaller, *others]",
         "[*others, *smaller]",
         "tests/tasks/compare/test_configs.py",

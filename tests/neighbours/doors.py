@@ -11,10 +11,9 @@ import numpy as np
 
 from dpcore.accounting import Target
 from tasks import training
-from tasks.compare import resume
+from tasks.compare import parse_compare, resume
 from tasks.compare.cell import run_cell
 from tasks.compare.charge import charges
-from tasks.compare.config import parse_compare
 from tasks.config import TrainConfig, parse_config
 from tasks.home import Home
 from tasks.kinds import base

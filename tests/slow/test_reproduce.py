@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from flows.compare import make_facts
+from tasks.compare import load_compare
 from tasks.compare.batch import batches_of, run_batch
-from tasks.compare.config import load_compare
 from tasks.compare.figures import write_figures
 from tasks.compare.resume import make_comparison
 from tasks.home import Home

@@ -14,77 +14,14 @@ import numpy as np
 from scipy.sparse import csr_array, diags_array
 
 from dpcore.losses import Array
-from dpcore.objective.coded.codes import Layout, Table
+from dpcore.objective.coded.codes import Layout, Squares, Table, plain_squares
 from dpcore.objective.rows import SUM_TOLERANCE, Coefficient, Rows, Scaled, groups
-from dpcore.objective.sparse import TINY, Sparse, canonical
+from dpcore.objective.sparse import Sparse, canonical
 from dpcore.problem import Block
 from dpcore.rounding import UNIT, quotients, row_norms
 
 # Rows that are looked up at a time: their numbers stay in the second-level cache.
 STRETCH = 32_768
-
-
-class Squares:
-    """||scale * (x_i - shift)||^2 by look-up: m + k + sum_j (c0 + f c1 + f^2 c2) at the codes of
-    row i.
-
-    With m = ||scale * shift||^2 every stored entry replaces s^2 m^2 by s^2 (v - m)^2, v linear in
-    the fraction. The terms may cancel, so a root is taken of their sum and of what rounding can
-    hide, relative to the largest terms that the tables hold: the bounds never lack anything (Higham
-    2002, section 3.1).
-    """
-
-    def __init__(self, layout: Layout, shift: Array, scale: Array) -> None:
-        squared, shift = scale**2, np.asarray(shift, dtype=np.float64)
-        self.tables = np.zeros((layout.levels, 3))
-        self.tables[:, 0] = _entrywise(
-            layout.basis, lambda v, e: squared[e] * v * (v - 2.0 * shift[e])
-        )
-        self.tables[:, 1] = 2.0 * (
-            (layout.basis.multiply(layout.slopes)) @ squared - layout.slopes @ (squared * shift)
-        )
-        self.tables[:, 2] = _entrywise(layout.slopes, lambda v, e: squared[e] * v * v)
-        constant = layout.constant
-        self.middle = float(squared @ shift**2)
-        self.start = self.middle + float(squared @ (constant * (constant - 2.0 * shift)))
-        size = _entrywise(
-            layout.basis, lambda v, e: squared[e] * np.abs(v) * (np.abs(v) + 2.0 * np.abs(shift[e]))
-        )
-        size += 2.0 * (abs(layout.slopes) @ (squared * np.abs(shift)))
-        size += 2.0 * (abs(layout.basis).multiply(abs(layout.slopes)) @ squared) + self.tables[:, 2]
-        each = np.maximum.reduceat(size, layout.starts[:-1]).sum() if layout.levels else 0.0
-        alone = 2.0 * self.middle + float(
-            squared @ (np.abs(constant) * (np.abs(constant) + 2.0 * np.abs(shift)))
-        )
-        terms = 3 * len(layout.sizes) + int(np.diff(layout.basis.indptr).max(initial=0)) + 16
-        self.hidden = (
-            2.0 * UNIT * (terms * (alone + each) + layout.width * alone) + layout.width * TINY
-        )
-
-    def roots(self, sums: Array) -> Array:
-        """Upper bounds of the norms from the looked-up sums, shape (n,)."""
-        return np.asarray(
-            np.sqrt(np.maximum(sums + self.start, 0.0) + self.hidden) * (1.0 + 4.0 * UNIT)
-        )
-
-
-def plain_squares(layout: Layout) -> Squares:
-    """Tables of the norms of rows as they are, made once a layout."""
-    found: Squares | None = layout.kept.get("plain")
-    if found is None:
-        found = layout.kept["plain"] = Squares(
-            layout, np.zeros(layout.width), np.ones(layout.width)
-        )
-    return found
-
-
-def _entrywise(table: csr_array, f: Callable[[Array, Array], Array]) -> Array:
-    """Row sums of f(value, column) over the stored entries, shape (levels,)."""
-    return np.asarray(
-        csr_array((f(table.data, table.indices), table.indices, table.indptr), table.shape).sum(
-            axis=1
-        )
-    )
 
 
 class CodedRows(Rows):

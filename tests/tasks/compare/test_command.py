@@ -19,8 +19,8 @@ from flows import cli
 from flows.commands import compare
 from flows.commands.compare import ratio_table, summary_table
 from flows.terminal import print_whole
-from tasks.compare import resume
-from tasks.compare.config import ProtocolSection, load_compare
+from tasks.compare import load_compare, resume
+from tasks.compare.config import ProtocolSection
 from tasks.compare.export import deviation
 from tasks.compare.ratios import ratios, rows_of
 from tasks.compare.variants import of_training

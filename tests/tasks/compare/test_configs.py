@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from dpcore.errors import InputError
-from tasks.compare.config import LINES, PROTOCOLS, ProtocolSection, load_compare
+from tasks.compare import load_compare
+from tasks.compare.config import LINES, PROTOCOLS, ProtocolSection
 from tasks.compare.grid import Plans, cells_of, check_names, expand
 from tasks.compare.resume import check_metrics
 from tasks.compare.tracking import child_name

@@ -14,10 +14,10 @@ from dpcore.errors import BudgetExceeded, InputError
 from dpcore.problem import Adjacency
 from flows.compare import load_rows
 from tasks.compare import charge as compare_charge
-from tasks.compare import resume
+from tasks.compare import parse_compare, resume
 from tasks.compare.batch import Bench, batches_of, run_batch
 from tasks.compare.cell import missing_metrics
-from tasks.compare.config import PROTOCOLS, CompareConfig, ProtocolSection, parse_compare
+from tasks.compare.config import PROTOCOLS, CompareConfig, ProtocolSection
 from tasks.compare.figures import all_charts
 from tasks.compare.folds import Rows, fold_numbers, secret_fold_numbers
 from tasks.compare.grid import expand, training_rows

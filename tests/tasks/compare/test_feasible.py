@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from dpcore.errors import InputError
-from tasks.compare import resume
+from tasks.compare import load_compare, resume
 from tasks.compare.cell import run_cell
-from tasks.compare.config import PrintedLine, load_compare
+from tasks.compare.config import PrintedLine
 from tasks.compare.grid import expand
 from tasks.compare.resume import check_metrics, metric_names
 from tasks.home import Home

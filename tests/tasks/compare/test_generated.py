@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tasks.compare import load_compare
 from tasks.compare.cell import SUPPORT, metrics_of
-from tasks.compare.config import CompareConfig, load_compare
+from tasks.compare.config import CompareConfig
 from tasks.compare.folds import Rows, is_redrawn, redrawn
 from tasks.compare.grid import Cell, Setting, expand
 

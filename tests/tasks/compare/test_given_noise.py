@@ -11,10 +11,9 @@ import pytest
 from dpcore.accounting.exact import gdp_epsilon
 from dpcore.errors import InputError
 from dpcore.mechanisms import Gaussian
-from tasks.compare import resume
+from tasks.compare import load_compare, resume
 from tasks.compare.batch import batches_of, run_batch
 from tasks.compare.cell import objective_value
-from tasks.compare.config import load_compare
 from tasks.compare.export import summary_frame
 from tasks.compare.figures import all_charts, write_figures
 from tasks.compare.grid import expand

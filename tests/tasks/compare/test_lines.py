@@ -15,9 +15,9 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from dpcore import train as dpcore_train
 from flows.terminal import quality_rows
 from tasks import training
-from tasks.compare import resume
+from tasks.compare import load_compare, resume
 from tasks.compare.batch import batches_of, run_batch
-from tasks.compare.config import ProtocolSection, load_compare
+from tasks.compare.config import ProtocolSection
 from tasks.compare.export import cells_frame
 from tasks.compare.grid import expand
 from tasks.compare.variants import of_training

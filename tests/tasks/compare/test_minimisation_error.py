@@ -18,10 +18,9 @@ from dpcore.losses import make_loss
 from dpcore.objective import LinearObjective
 from dpcore.problem import Adjacency, Problem
 from dpcore.train import plan, run
-from tasks.compare import resume
+from tasks.compare import load_compare, resume
 from tasks.compare.baselines import MINIMISATION_ERROR, has_optimum, optimum
 from tasks.compare.batch import batches_of, run_batch
-from tasks.compare.config import load_compare
 from tasks.compare.grid import expand
 from tasks.compare.tracking import child_name
 from tasks.data import load

@@ -154,7 +154,7 @@ def test_names_are_such_as_mlflow_takes_and_stay_different(small: Path, home: Ho
 
 
 def test_nothing_is_written_without_a_metric() -> None:
-    from tasks.compare.config import parse_compare
+    from tasks.compare import parse_compare
 
     client: Any = Client()
     config = parse_compare({"data": "census", "algorithms": [{"name": "dp_sgd"}]})

@@ -13,7 +13,7 @@ import pytest
 from dpcore.accounting.curves import CONVERSIONS
 from dpcore.accounting.limits import ACCOUNTANTS
 from dpcore.errors import InputError
-from tasks.compare.config import load_compare
+from tasks.compare import load_compare
 from tasks.config import TrainConfig, load_config, parse_config
 from tasks.config.train import PrivacySection
 from tasks.retraining import load_retraining

@@ -18,9 +18,8 @@ from tasks import kinds, training
 from tasks.audit.mlflow_run import read_run
 from tasks.audit.rules_derived import NAME_RULES
 from tasks.audit.rules_model import derived
-from tasks.compare import resume
+from tasks.compare import parse_compare, resume
 from tasks.compare.batch import batches_of, run_batch
-from tasks.compare.config import parse_compare
 from tasks.config import TrainConfig, parse_config
 from tasks.home import Home
 from tasks.kinds import base

@@ -14,9 +14,8 @@ import pytest
 from dpcore.errors import InputError
 from dpcore.ranking.synthetic import FEATURES, search
 from tasks import training
-from tasks.compare import resume
+from tasks.compare import load_compare, resume
 from tasks.compare.batch import batches_of, run_batch
-from tasks.compare.config import load_compare
 from tasks.config import load_config
 from tasks.home import Home
 from tasks.kinds.charge import require_files

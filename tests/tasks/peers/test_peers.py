@@ -17,10 +17,10 @@ from dpcore.errors import InputError
 from dpcore.losses import Hinge, HuberRegression, Logistic, Loss, Squared
 from dpcore.problem import Adjacency, Block, Problem
 from tasks import peers
-from tasks.compare import resume
+from tasks.compare import load_compare, resume
 from tasks.compare.batch import batches_of, run_batch
 from tasks.compare.cell import run_cell
-from tasks.compare.config import CompareConfig, load_compare
+from tasks.compare.config import CompareConfig
 from tasks.compare.grid import expand
 from tasks.compare.ratios import missing_words, peer_settings, ratios
 from tasks.home import Home

@@ -19,7 +19,7 @@ from dpcore.errors import InputError
 from flows.cli import run
 from flows.terminal import Terminal, plan_table, summary_rows
 from tasks import training
-from tasks.compare.config import parse_compare
+from tasks.compare import parse_compare
 from tasks.config import parse_config
 from tasks.config.train import AlgorithmSection
 from tasks.ledger.records import UNIT
