@@ -27,7 +27,7 @@ from tasks.compare.grid import Setting
 from tasks.compare.resume import Comparison
 from tasks.data.cluster import security_of
 from tasks.ledger import Reservation
-from tasks.peers import end_all
+from tasks.peers.process import end_all
 
 OPTIONS: dict[str, Any] = {
     "retries": 0,

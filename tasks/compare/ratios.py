@@ -22,16 +22,8 @@ from tasks.compare.variants import Jobs, objectives_of, training_config
 from tasks.config.train import AlgorithmSection
 from tasks.drawing.html import Cell, grid
 from tasks.drawing.words import metric_title, number
-from tasks.peers import (
-    PEERS,
-    Peer,
-    PeerError,
-    PeerRun,
-    check_attributes,
-    check_problem,
-    find_peer,
-    peer_process,
-)
+from tasks.peers import PEERS, Peer, PeerRun, check_attributes, check_problem, find_peer
+from tasks.peers.process import PeerError, peer_process
 
 CAPTION = (
     "Same data, folds, adjacency, delta and epsilon. Ratio: mean of our algorithm over mean of the "

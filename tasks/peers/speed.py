@@ -37,7 +37,8 @@ from dpcore.ranking.objective import SessionObjective
 from dpcore.ranking.sessions import Sessions
 from dpcore.ranking.synthetic import FEATURES, search
 from dpcore.train import plan, run
-from tasks.peers import PeerError, PeerRun, find_peer
+from tasks.peers import PeerRun, find_peer
+from tasks.peers.process import PeerError
 
 CATEGORIES, LEVELS, NUMBERS, HATS, NODES = 8, 12, 6, 8, 253
 DENSE_COLUMNS = 120
@@ -79,12 +80,8 @@ def made_rows(n: int, levels_only: bool, rng: np.random.Generator) -> CodedRows:
             at = np.linspace(0, HATS - 1, NODES)
             left = np.minimum(at.astype(int), HATS - 2)
             rows, value = np.tile(np.arange(NODES), 2), np.concatenate([1 - (at - left), at - left])
-            columns.append(
-                Columns(
-                    "x",
-                    _entries(rows, start + np.concatenate([left, left + 1]), value, NODES, width),
-                )
-            )
+            spots = start + np.concatenate([left, left + 1])
+            columns.append(Columns("x", _entries(rows, spots, value, NODES, width)))
             codes.append(rng.integers(0, NODES, n))
         else:
             place, one = np.arange(HATS - 1), np.ones(HATS - 1)
@@ -157,15 +154,8 @@ def sums(n: int) -> list[Line]:
                 },
                 3,
             )
-            ratio = searched["coded"] / searched["today"]
-            lines.append(
-                line(
-                    "8 candidates, coded",
-                    "numpy and scipy on the matrix",
-                    ratio,
-                    searched["coded"] / n * 1e9,
-                )
-            )
+            what = "8 candidates, coded", "numpy and scipy on the matrix"
+            lines.append(compared(what, searched, "coded", "today", n))
     finally:
         fused.threads = one_thread
     return lines
@@ -285,10 +275,8 @@ def accounting() -> list[Line]:
         },
         3,
     )
-    ratio = found["ours"] / found["other"]
-    return [
-        line("price of sampled steps", "dp-accounting", ratio, found["ours"] / len(ORDERS) * 1e9)
-    ]
+    what = "price of sampled steps", "dp-accounting"
+    return [compared(what, found, "ours", "other", len(ORDERS))]
 
 
 def ranking(sessions: int) -> list[Line]:
@@ -302,15 +290,8 @@ def ranking(sessions: int) -> list[Line]:
     found = best(
         {"two products": lambda: (X @ w, c @ X), "ours": lambda: made.gradient_sum(w, 0.5)}, 3
     )
-    ratio = found["ours"] / found["two products"]
-    return [
-        line(
-            "ranking gradient",
-            "two products with all documents",
-            ratio,
-            found["ours"] / len(X) * 1e9,
-        )
-    ]
+    what = "ranking gradient", "two products with all documents"
+    return [compared(what, found, "ours", "two products", len(X))]
 
 
 def start() -> list[Line]:
@@ -323,29 +304,11 @@ def start() -> list[Line]:
     }
     with TemporaryDirectory() as home:
         environment = {**os.environ, "DPFLOWS_HOME": home, "PYTHONPATH": os.pathsep.join(sys.path)}
-        found = best(
-            {
-                name: partial(
-                    subprocess.run,
-                    [sys.executable, *call],
-                    env=environment,
-                    check=True,
-                    capture_output=True,
-                )
-                for name, call in calls.items()
-            },
-            2,
-            perf_counter,
-        )
-    ratio = found["plan"] / found["imports"]
-    return [
-        line(
-            "start of a training",
-            "importing numpy, scipy, pandas, scikit-learn",
-            ratio,
-            found["plan"] * 1e9,
-        )
-    ]
+        call = partial(subprocess.run, env=environment, check=True, capture_output=True)
+        works = {name: partial(call, [sys.executable, *words]) for name, words in calls.items()}
+        found = best(works, 2, perf_counter)
+    what = "start of a training", "importing numpy, scipy, pandas, scikit-learn"
+    return [compared(what, found, "plan", "imports", 1)]
 
 
 def encoding(n: int) -> list[Line]:
@@ -373,14 +336,8 @@ def encoding(n: int) -> list[Line]:
         },
         3,
     )
-    return [
-        line(
-            "encoding to codes",
-            "encoding to a matrix",
-            found["codes"] / found["matrix"],
-            found["codes"] / n * 1e9,
-        )
-    ]
+    what = "encoding to codes", "encoding to a matrix"
+    return [compared(what, found, "codes", "matrix", n)]
 
 
 def scaling(sizes: tuple[int, ...]) -> list[Line]:
@@ -408,6 +365,13 @@ def line(what: str, to: str, ratio: float | None, nanoseconds: float) -> Line:
         "ratio": None if ratio is None else round(ratio, 3),
         "ns_a_row": round(nanoseconds, 1),
     }
+
+
+def compared(
+    what: tuple[str, str], found: Mapping[str, float], of: str, beside: str, n: int
+) -> Line:
+    """The seconds of the work ``of`` to those of the one ``beside`` it, for n rows."""
+    return line(*what, found[of] / found[beside], found[of] / n * 1e9)
 
 
 def measured(n: int, elsewhere: bool = True) -> dict[str, Any]:

@@ -16,7 +16,6 @@ import pytest
 from dpcore.errors import InputError
 from dpcore.losses import Hinge, HuberRegression, Logistic, Loss, Squared
 from dpcore.problem import Adjacency, Block, Problem
-from tasks import peers
 from tasks.compare import load_compare, resume
 from tasks.compare.batch import batches_of, run_batch
 from tasks.compare.cell import run_cell
@@ -24,15 +23,8 @@ from tasks.compare.config import CompareConfig
 from tasks.compare.grid import expand
 from tasks.compare.ratios import missing_words, peer_settings, ratios
 from tasks.home import Home
-from tasks.peers import (
-    PEERS,
-    PeerError,
-    PeerProcess,
-    PeerRun,
-    check_problem,
-    peer_process,
-    worker,
-)
+from tasks.peers import PEERS, PeerRun, check_problem, process, worker
+from tasks.peers.process import PeerError, PeerProcess, end_all, peer_process
 from tests.tasks.compare.cells import cell, failed
 from tests.tasks.compare.test_engine import bench_of, comparison_of, public
 from tests.tasks.peers.fake_peer import fake_python
@@ -43,7 +35,7 @@ BOTH = {"epsilon": [1.0], "delta": 1e-4, "adjacency": ["add_remove", "replace_on
 @pytest.fixture(autouse=True)
 def processes_end() -> Iterator[None]:
     yield
-    peers.end_all()
+    end_all()
 
 
 def with_peers(schema: Path, python: str, **values: Any) -> CompareConfig:
@@ -120,7 +112,7 @@ def test_an_interpreter_that_is_not_there_is_refused_before_anything_starts(
             r"peers.python='/",
         ):
             resume.make_comparison(with_peers(small, python), home)
-    assert not peers._missing
+    assert not process._missing
 
 
 @pytest.mark.parametrize(
