@@ -24,7 +24,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from dpcore.errors import InputError, PriceUnknown, require_choice, require_count, require_fraction
-from dpcore.mechanisms import allocation, pairs, renyi, subsampling
+from dpcore.mechanisms import pairs, renyi, subsampling
 from dpcore.mechanisms.base import Array, Mechanism, mechanism, sampler, settle
 from dpcore.mechanisms.gaussian import Gaussian
 from dpcore.noise import distinct, poisson_rows
@@ -290,7 +290,7 @@ class Sampled(Mechanism):
         if isinstance(self.sampler, Permuted):
             return np.asarray(inner.permuted_rdp(alphas))
         if isinstance(self.sampler, Allocation):
-            return allocation.allocated_gaussian(alphas, inner.ratio, self.sampler.bins)
+            return pairs.allocated_gaussian(alphas, inner.ratio, self.sampler.bins)
         curve = self._lemma(alphas)
         if np.isfinite(self.pure_epsilon):
             curve = np.minimum(curve, renyi.pure(alphas, self.pure_epsilon))

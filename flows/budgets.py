@@ -42,7 +42,7 @@ def suited(asked: Dataset, config: str, runs: int | None) -> tuple[float | None,
     from dpcore.accounting.curves import epsilon_of
     from tasks import training
     from tasks.config import load_config
-    from tasks.ledger.counting import Counting, ManyRuns, best_counting
+    from tasks.ledger.entries import Counting, ManyRuns, best_counting
 
     planned = training.plan_training(training.prepare(load_config(config, [])))
     events = planned.events

@@ -17,7 +17,7 @@ from dpcore.errors import DPFlowsError
 from dpcore.train import Planned, Result
 from flows import story
 from flows.exit_codes import words_of_code
-from tasks.drawing.words import metric_title, number
+from tasks.drawing import metric_title, number
 from tasks.kinds.base import Job, Sealed
 from tasks.ledger import Reservation
 from tasks.record import run as record_run

@@ -24,7 +24,7 @@ from prefect.states import Completed
 
 from dpcore.errors import BudgetExceeded, DPFlowsError
 from flows.exit_codes import words_of_code
-from tasks.drawing.words import metric_title, number
+from tasks.drawing import metric_title, number
 from tasks.home import Home, tracking_page
 from tasks.ledger import Ledger
 from tasks.ledger.summary import remaining

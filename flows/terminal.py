@@ -17,7 +17,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from tasks.drawing.words import metric_title, number
+from tasks.drawing import metric_title, number
 
 # Below this many releases a bar would only flicker.
 LONG_FIT = 20

@@ -42,7 +42,7 @@ from flows.steps import (
 )
 from tasks import training
 from tasks.config import TrainConfig
-from tasks.data.shards import written
+from tasks.data.store import written
 from tasks.home import Home
 from tasks.kinds.base import Job, Sealed
 from tasks.kinds.engine import choose

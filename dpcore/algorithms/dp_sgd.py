@@ -97,7 +97,7 @@ class DPSGD(Algorithm):
     (section 4.6.4) takes it, since the text prints none.
     ``sampler`` "allocation" (add/remove): in an epoch of t = 1/q steps every record is in one
     batch, chosen uniformly and independently, so an epoch is one pass over the records
-    (``mechanisms.allocation`` for its price).
+    (``mechanisms.pairs`` for its price).
     ``ema`` b > 0 returns sum_t (1 - b) b^(T-t) w_t / (1 - b^T), the exponential mean of the
     released iterates (De et al. 2022, section 3.2), which costs nothing.
     ``start``: the first w, zero when left out. It must be public: weights that were released, and

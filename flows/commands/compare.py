@@ -21,7 +21,7 @@ from tasks.compare.ratios import CAPTION
 from tasks.compare.resume import make_comparison
 from tasks.compare.variants import of_training
 from tasks.config import TrainConfig, load_config
-from tasks.drawing.words import metric_title
+from tasks.drawing import metric_title
 from tasks.home import Home
 
 FAILED = 1

@@ -23,7 +23,7 @@ from tasks.home import Home
 from tasks.ledger import Ledger, ledger_url
 from tasks.ledger.entries import entry as ledger_entry
 from tasks.options.noisy_metric import FILE as METRICS
-from tasks.record import MODEL, index, inventory, outbox, tracking
+from tasks.record import MODEL, index, outbox, sources, tracking
 from tasks.record import run as record_run
 from tasks.record.model import file_hash
 from tasks.record.outbox import Pending
@@ -140,8 +140,8 @@ def require_intact(folder: Path, pending: Pending) -> None:
             raise DPFlowsError(
                 f"Expected {names[key]} as the training wrote it, but its hash differs."
             )
-    listed, _ = inventory.read_inventory((folder / inventory.FILE).read_bytes())
-    code = inventory.code_hashes()
+    listed, _ = sources.read_inventory((folder / sources.INVENTORY).read_bytes())
+    code = sources.code_hashes()
     if {name: listed.get(name) for name in code} != code:
         raise DPFlowsError(
             "Expected the version of dpflows that trained the model, got another; recover with "

@@ -38,17 +38,8 @@ from tasks.release.gate import (
     released_metrics,
     trials_behind,
 )
-from tasks.release.keys import (
-    load_key,
-    load_openssf_key,
-    own_fingerprint,
-    trusted_keys,
-)
-from tasks.release.manifest import (
-    Approval,
-    Position,
-    Price,
-)
+from tasks.release.keys import load_key, load_openssf_key, own_fingerprint, trusted_keys
+from tasks.release.manifest import Approval, Position, Price
 from tasks.release.trials import newest_of, position, require_chain, require_head
 
 if TYPE_CHECKING:

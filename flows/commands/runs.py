@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from flows.terminal import print_whole, shown_run
-from tasks.drawing.words import counted, metric_title, number
+from tasks.drawing import counted, metric_title, number
 from tasks.home import Home
 from tasks.record import index
 

@@ -21,7 +21,7 @@ from tasks.kinds.base import Job
 from tasks.kinds.charge import require_files
 from tasks.kinds.engine import digested, outlook
 from tasks.ledger import Ledger, ledger_url
-from tasks.ledger.counting import WORTH, best_counting, counting_of
+from tasks.ledger.entries import WORTH, best_counting, counting_of
 from tasks.ledger.records import Dataset
 from tasks.options.base import entries_of, readable, words_of
 from tasks.record import statement

@@ -23,7 +23,7 @@ from tasks.audit.recompute import close
 from tasks.audit.rules_run import entry_of
 from tasks.audit.subject import CONFIG, METRICS, TRACE, LedgerFacts, Subject, digest
 from tasks.drawing.curves import CURVE_POINTS, curve_name, thin
-from tasks.record import inventory
+from tasks.record import sources
 from tasks.record.example import is_example
 from tasks.record.statement import Statement
 
@@ -194,7 +194,7 @@ def _named_by(of: Any, run: Subject, found: Statement) -> dict[str, tuple[Any, A
     """What the metrics name of their training, beside its own; runs from before their hashes were
     kept have metrics that name nothing.
     """
-    listed = run.ledger is not None and inventory.KEY in run.ledger.hashes
+    listed = run.ledger is not None and sources.INVENTORY_KEY in run.ledger.hashes
     if of is None and not listed:
         return {}
     named = of if isinstance(of, dict) else {}

@@ -32,7 +32,7 @@ from tasks.audit.subject import (
     Subject,
     digest,
 )
-from tasks.record.inventory import FILE as INVENTORY
+from tasks.record.sources import INVENTORY
 from tasks.record.statement import is_note, noise_form
 from tasks.record.wording import RENDERED, rendered_again
 

@@ -21,7 +21,7 @@ from tasks.audit.findings import RETRAIN, Finding, block, warn
 from tasks.audit.rules_content import STATE
 from tasks.audit.rules_run import MODEL_FILES
 from tasks.audit.subject import Subject, digest
-from tasks.record import MODEL, inventory
+from tasks.record import MODEL, sources
 from tasks.record.example import answers, example_columns, in_words, is_example
 
 # What MLflow itself writes into the folder of a model.
@@ -93,8 +93,8 @@ def folder(run: Subject) -> Iterator[Finding]:
     if not run.folder:
         return
     committed = dict(run.ledger.hashes) if run.ledger is not None else {}
-    if inventory.KEY in committed:
-        yield from _listed(run, committed[inventory.KEY])
+    if sources.INVENTORY_KEY in committed:
+        yield from _listed(run, committed[sources.INVENTORY_KEY])
     else:
         yield from _unlisted(run)
     for path in DERIVED:
@@ -105,18 +105,18 @@ def folder(run: Subject) -> Iterator[Finding]:
 
 
 def _listed(run: Subject, expected: str) -> Iterator[Finding]:
-    text = run.files.get(inventory.FILE)
+    text = run.files.get(sources.INVENTORY)
     if text is None or digest(text) != expected:
         state = "is not stored" if text is None else "is not the one whose hash the ledger holds"
         yield block(
             "model_list_changed",
-            inventory.FILE,
+            sources.INVENTORY,
             f"the list of the model's files {state}",
             SERVED,
             RETRAIN,
         )
         return
-    files, packages = inventory.read_inventory(text)
+    files, packages = sources.read_inventory(text)
     yield from _compared(run.folder, files)
     if PACKAGES in run.folder and run.folder[PACKAGES].decode(errors="replace").split() != list(
         packages
@@ -130,8 +130,8 @@ def _unlisted(run: Subject) -> Iterator[Finding]:
     """A run from before the list: weights and cards by the ledger's hashes, code by what this
     version writes.
     """
-    ours = inventory.code_hashes()
-    own = {f"{inventory.WEIGHTS_FOLDER}/{name}" for name in (*MODEL_FILES.values(), STATE)}
+    ours = sources.code_hashes()
+    own = {f"{sources.WEIGHTS_FOLDER}/{name}" for name in (*MODEL_FILES.values(), STATE)}
     code = {path: digest(data) for path, data in run.folder.items() if _is_code(path)}
     unknown = run.folder.keys() - own - code.keys()
     yield from _compared({p: data for p, data in run.folder.items() if p in unknown}, {})
@@ -149,8 +149,8 @@ def _unlisted(run: Subject) -> Iterator[Finding]:
 
 
 def _is_code(path: str) -> bool:
-    return path == inventory.SCORER or (
-        path.startswith(f"{inventory.CODE_FOLDER}/") and path.endswith((".py", ".typed"))
+    return path == sources.SCORER or (
+        path.startswith(f"{sources.CODE_FOLDER}/") and path.endswith((".py", ".typed"))
     )
 
 
@@ -227,9 +227,9 @@ def _card(run: Subject) -> str:
     plain = _without(loader, LOADER_FREE)
     [(name, artifact)] = loader["artifacts"].items()
     served = (flavor, plain, name, artifact["path"])
-    if served != ("python_function", LOADER, "model", inventory.WEIGHTS_FOLDER):
+    if served != ("python_function", LOADER, "model", sources.WEIGHTS_FOLDER):
         return "it names another loader, or another folder of weights"
-    if Path(loader["model_code_path"]).name != inventory.SCORER:
+    if Path(loader["model_code_path"]).name != sources.SCORER:
         return "it names another scorer"
     if _pythons(run) != {str(loader["python_version"])}:
         return "it names another Python than the environments"
@@ -295,7 +295,7 @@ def _python(run: Subject) -> str:
 
 def _packages(run: Subject) -> str:
     lines: Sequence[str] = run.folder[PACKAGES].decode().splitlines()
-    listed = run.ledger is not None and inventory.KEY in run.ledger.hashes
+    listed = run.ledger is not None and sources.INVENTORY_KEY in run.ledger.hashes
     pinned = [PINNED.fullmatch(line) for line in lines]
     plain = all(one is not None and (listed or one[1] in FIRST_PACKAGES) for one in pinned)
     return "" if plain else "it installs something else"

@@ -8,13 +8,7 @@ from collections.abc import Iterator
 from dpcore.accounting.events import Events
 from dpcore.errors import DPFlowsError
 from tasks.audit.findings import RETRAIN, Finding, block, note
-from tasks.audit.recompute import (
-    UPPER_BOUND,
-    agrees,
-    close,
-    independent_epsilon,
-    price_of,
-)
+from tasks.audit.recompute import UPPER_BOUND, agrees, close, independent_epsilon, price_of
 from tasks.audit.subject import CONFIG, MECHANISMS, STATEMENT, LedgerFacts, Subject, digest
 from tasks.record.statement import Guarantee, Statement
 

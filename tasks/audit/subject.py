@@ -26,7 +26,7 @@ from tasks.ledger.records import GENESIS, Record
 from tasks.ledger.schema import DRAWN
 from tasks.ledger.verify import Verification
 from tasks.record.example import DataInput, data_input
-from tasks.record.inventory import WEIGHTS_FOLDER
+from tasks.record.sources import WEIGHTS_FOLDER
 from tasks.record.statement import Statement
 
 

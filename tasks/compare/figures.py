@@ -33,9 +33,9 @@ from tasks.compare.grouping import (
 )
 from tasks.compare.statistics import LEAST, LEVEL, Summary, interval, summarise
 from tasks.compare.variants import price_words
+from tasks.drawing import metric_title
 from tasks.drawing.chart import Chart, Line, Panel, looks
 from tasks.drawing.sheet import save, save_sheet, sheets
-from tasks.drawing.words import metric_title
 
 CURVE_EPSILONS = 3  # curves are drawn at the least, the middle and the largest epsilon
 LONG_RUNS = 20.0  # iterations of a larger ratio are shown on a logarithmic axis

@@ -16,17 +16,9 @@ from tasks.compare.figures import write_figures
 from tasks.compare.grouping import SECONDS, Place, Record, done, is_private, metrics_of
 from tasks.compare.ratios import ratios, rows_of, table
 from tasks.compare.statistics import LEAST, LEVEL, Summary, explain, summarise
-from tasks.drawing.html import (
-    Cell,
-    figure,
-    grid,
-    heading,
-    page,
-    paragraph,
-    rows,
-)
+from tasks.drawing import metric_title, number
+from tasks.drawing.html import Cell, figure, grid, heading, page, paragraph, rows
 from tasks.drawing.sheet import description_of, write_frame
-from tasks.drawing.words import metric_title, number
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -20,8 +20,8 @@ from tasks.compare.grid import LeftOut, Setting
 from tasks.compare.grouping import SECONDS, Place, Record, collect, done, measured, metrics_of
 from tasks.compare.variants import Jobs, objectives_of, training_config
 from tasks.config.train import AlgorithmSection
+from tasks.drawing import metric_title, number
 from tasks.drawing.html import Cell, grid
-from tasks.drawing.words import metric_title, number
 from tasks.peers import PEERS, Peer, PeerRun, check_attributes, check_problem, find_peer
 from tasks.peers.process import PeerError, peer_process
 

@@ -8,11 +8,7 @@ import json
 from hashlib import sha256
 from typing import Any, Literal
 
-from pydantic import (
-    ConfigDict,
-    Field,
-    field_validator,
-)
+from pydantic import ConfigDict, Field, field_validator
 
 from dpcore.identity import canonical
 from dpcore.problem import Adjacency

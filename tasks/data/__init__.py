@@ -21,8 +21,8 @@ from dpcore.preprocess.design import FaultsHeld
 from dpcore.problem import Adjacency
 from tasks.data.load import Loaded, Report, load
 from tasks.data.rows import decode_labels, in_blocks, mine_of
-from tasks.data.shards import PLAIN, Storage
 from tasks.data.split import test_rows
+from tasks.data.store import PLAIN, Storage
 from tasks.readers import Chunk, Paths, frame_chunks, open_chunks, source_paths, test_files
 from tasks.readers.cells import read_cells
 from tasks.readers.parts import Part

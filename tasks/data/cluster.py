@@ -28,7 +28,7 @@ from dpcore.errors import DPFlowsError, InputError
 from dpcore.losses import Array, Loss
 from dpcore.objective.linear import LinearObjective
 from dpcore.objective.shards import InShards, PerShard, ShardedObjective, Step
-from tasks.data.shards import written
+from tasks.data.store import written
 from tasks.data.workers import Question, Source, answer, leave, sizes
 
 # Seconds without an answer after which a question is given up, between looks at who is still there,

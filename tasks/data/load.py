@@ -30,10 +30,12 @@ from tasks.data.rows import (
     require_countable,
     rows_read,
 )
-from tasks.data.shards import PLAIN, CodedStore, Storage
 from tasks.data.store import (
+    PLAIN,
+    CodedStore,
     GrowingArray,
     Matrix,
+    Storage,
     full_disk_told,
     give_back_memory,
     keep_no_memory,
@@ -42,14 +44,7 @@ from tasks.data.store import (
 )
 from tasks.data.units import unit_names
 from tasks.home import Home
-from tasks.readers import (
-    Chunk,
-    Paths,
-    frame_chunks,
-    open_chunks,
-    source_paths,
-    test_files,
-)
+from tasks.readers import Chunk, Paths, frame_chunks, open_chunks, source_paths, test_files
 from tasks.readers.chunk import packing
 from tasks.readers.parts import Part
 from tasks.schema import Schema

@@ -30,7 +30,7 @@ from dpcore.preprocess import Encoder
 from dpcore.preprocess.coding import Coding
 from dpcore.problem import Adjacency
 from tasks.data.load import load
-from tasks.data.shards import Storage
+from tasks.data.store import Storage
 from tasks.schema import Schema
 
 # Seconds that a worker keeps rows which nobody asks for, and words of errors.

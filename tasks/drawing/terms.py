@@ -7,14 +7,16 @@ as on paper.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from math import ceil, floor, log10
+from typing import Any
 
 import numpy as np
 
 from dpcore.features import unit_interval
 from dpcore.preprocess.terms import Axis, Term
+from tasks.drawing import html
 
 BLUE, ORANGE, GREEN, PINK, GREY, INK = (
     "#0072B2",
@@ -310,3 +312,31 @@ def _document(width: int, height: int, inner: str) -> str:
     box = f"width='{width}' height='{height}' viewBox='0 0 {width} {height}'"
     paper = "<rect width='100%' height='100%' fill='white'/>"
     return f"<svg xmlns='http://www.w3.org/2000/svg' {box}>{paper}{inner}</svg>"
+
+
+def term_section(stored: Mapping[str, Any] | None, most: int) -> Iterator[str]:
+    """Parts of a page from ``report/terms.json``, ``most`` terms drawn; none without."""
+    if not stored:
+        return
+    terms = [Term.from_dict(one) for one in stored["terms"][:most]]
+    unit, outputs = str(stored["unit"]), stored["outputs"]
+    yield html.heading("What the model says")
+    yield html.paragraph(
+        f"A score is a constant and one term a column, in {unit}, the most important first. This "
+        "follows from what was released, and may leave with the model."
+    )
+    yield html.beside(
+        html.figure(
+            term_svg(term, outputs).encode(),
+            describe(term, unit),
+            f"{term.name}: importance {term.importance:.3f}",
+            WIDTH,
+            "svg+xml",
+        )
+        for term in terms
+    )
+    left = len(stored["terms"]) - len(terms)
+    if left:
+        yield html.paragraph(f"{left} more terms are in report/terms.json.")
+    for note in stored["notes"]:
+        yield html.paragraph(str(note))

@@ -22,7 +22,7 @@ from dpcore.train.planning import resolve_name
 from tasks.data import Loaded, Reading, Report
 from tasks.data.cluster import Cluster, RemoteRows, connect
 from tasks.data.rows import require_countable
-from tasks.data.shards import PLAIN, Storage
+from tasks.data.store import PLAIN, Storage
 from tasks.data.workers import Source
 from tasks.home import Home
 from tasks.kinds.base import Array, Job, Metrics

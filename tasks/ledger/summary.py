@@ -23,8 +23,7 @@ from dpcore.accounting.events import Events
 from dpcore.errors import InputError
 from dpcore.mechanisms import gaussian_epsilon
 from tasks.ledger import chain, schema
-from tasks.ledger.counting import WORTH, best_counting, counting_of
-from tasks.ledger.entries import entries, realised_epsilon
+from tasks.ledger.entries import WORTH, best_counting, counting_of, entries, realised_epsilon
 from tasks.ledger.reader import LedgerReader
 from tasks.ledger.records import OF, UNIT, Dataset, Record, canonical
 from tasks.ledger.verify import Verification, replay

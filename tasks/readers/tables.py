@@ -19,20 +19,8 @@ from dpcore.errors import InputError
 from dpcore.preprocess.frames import arrow_frame
 from tasks.home import Home
 from tasks.readers.arff import read_arff
-from tasks.readers.arrow import (
-    opened,
-    read_feather,
-    read_parquet,
-    readable_table,
-    with_numbers,
-)
-from tasks.readers.chunk import (
-    Chunk,
-    Mine,
-    chunk_rows,
-    no_rows,
-    require_rows,
-)
+from tasks.readers.arrow import opened, read_feather, read_parquet, readable_table, with_numbers
+from tasks.readers.chunk import Chunk, Mine, chunk_rows, no_rows, require_rows
 from tasks.readers.declared import as_declared, check_names, header_names, text_marks
 from tasks.readers.parts import Part, Remote
 from tasks.schema import Schema

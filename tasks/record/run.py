@@ -21,7 +21,7 @@ from tasks.kinds.base import Job, Words
 from tasks.ledger import Ledger, Reservation, ledger_url
 from tasks.ledger.reservation import this_process
 from tasks.options.base import words_of
-from tasks.record import MODEL, inventory, outbox, tracking, view
+from tasks.record import MODEL, outbox, sources, tracking, view
 from tasks.record import statement as words
 from tasks.record.example import data_input
 from tasks.record.explain import of_training, write_terms
@@ -53,7 +53,7 @@ CURVE = "privacy/curve.json"
 TRACE = "privacy/trace.json"
 FIGURE = "figures/budget.png"
 NOTE = "mlflow.note.content"
-FILES = (CONFIG, STATEMENT, *READABLE, MECHANISMS, CURVE, TRACE, inventory.FILE, FIGURE)
+FILES = (CONFIG, STATEMENT, *READABLE, MECHANISMS, CURVE, TRACE, sources.INVENTORY, FIGURE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def commit(
         CURVE: price.renyi.model_dump_json(indent=1),
         TRACE: json.dumps([dict(row) for row in result.trace]),
         **{name: render(statement) for name, render in READABLE.items()},
-        inventory.FILE: inventory.inventory(folder / "model", requirements_of(folder / "model")),
+        sources.INVENTORY: sources.inventory(folder / "model", requirements_of(folder / "model")),
     }
     for name, text in texts.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -146,7 +146,7 @@ HASHED = {
     "config": CONFIG,
     "statement": STATEMENT,
     "mechanisms": MECHANISMS,
-    inventory.KEY: inventory.FILE,
+    sources.INVENTORY_KEY: sources.INVENTORY,
     **{name: name for name in (*READABLE, CURVE, TRACE)},
 }
 # Files of the model whose hashes close the ledger's entry too, beside the weights.

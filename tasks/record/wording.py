@@ -20,8 +20,7 @@ from dpcore.accounting.curves import epsilon_of
 from dpcore.accounting.events import Events
 from dpcore.algorithms import registry
 from dpcore.errors import DPFlowsError, InputError
-from tasks.drawing import html
-from tasks.drawing.words import percent, percent_in_words
+from tasks.drawing import html, percent, percent_in_words
 from tasks.record.statement import PACKAGES, Guarantee, LedgerEntry, Statement
 
 Section = tuple[str, list[tuple[str, str]]]

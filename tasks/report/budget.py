@@ -18,8 +18,7 @@ from typing import Any
 from dpcore.accounting.events import Events
 from dpcore.accounting.gaussian_filter import budget_of, cost_of
 from dpcore.errors import DPFlowsError
-from tasks.drawing import html
-from tasks.drawing.words import counted, number
+from tasks.drawing import counted, html, number
 from tasks.ledger.entries import entries, entry
 from tasks.ledger.reader import LedgerReader
 from tasks.ledger.summary import detail, last_run

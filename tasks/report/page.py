@@ -10,8 +10,9 @@ from statistics import fmean, stdev
 from typing import Any
 
 from dpcore.metrics import less_is_better
-from tasks.drawing import html
-from tasks.drawing.words import BASELINES, TITLES, metric_title, number, odds, percent_in_words
+from tasks.drawing import BASELINES, TITLES, html, metric_title, number, odds, percent_in_words
+from tasks.drawing.terms import term_section
+from tasks.record.explain import MOST_DRAWN
 from tasks.record.wording import (
     accountant_words,
     algorithm_words,
@@ -25,7 +26,6 @@ from tasks.report import figures
 from tasks.report import figures as report_figures
 from tasks.report.facts import Facts
 from tasks.report.figures import Row
-from tasks.report.terms import term_section
 
 # Counts, times and attacks that stand among the internal numbers and say nothing about quality.
 OTHER = ("rows_", "sessions_", "fit_seconds", "curve.", "subgroup.", "canary.", "empirical.")
@@ -294,7 +294,7 @@ def _spread_words(facts: Facts) -> str:
 
 
 def _terms(facts: Facts) -> Iterator[str]:
-    yield from term_section(facts.terms)
+    yield from term_section(facts.terms, MOST_DRAWN)
 
 
 def _groups(facts: Facts) -> Iterator[str]:

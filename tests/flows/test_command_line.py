@@ -33,7 +33,7 @@ from flows.exit_codes import begin, hear_warnings
 from flows.terminal import Terminal, natural_width
 from tasks.config import TrainConfig, load_config
 from tasks.config.read import KINDS, extended, load_yaml
-from tasks.drawing.words import number
+from tasks.drawing import number
 from tasks.home import CONF, Home
 from tasks.record import index
 from tests.tasks.release.runs import World

@@ -88,7 +88,7 @@ MUTANTS = [
     ),
     Mutant("tasks/data/store.py", "if error.errno not in FULL", "if error.errno in FULL", SHARDS),
     Mutant(
-        "tasks/data/shards.py",
+        "tasks/data/store.py",
         "O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600",
         "O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644",
         SHARDS,

@@ -8,7 +8,6 @@ PAIRS, TESTS = "dpcore/mechanisms/pairs.py", "tests/dpcore/mechanisms/test_pairs
 EXACT, LIMITS = "dpcore/accounting/exact.py", "dpcore/accounting/limits.py"
 PLD = "tests/dpcore/accounting/test_pld.py"
 FILTER, MU = "dpcore/accounting/gaussian_filter.py", "tests/tasks/ledger/test_gdp_filter.py"
-ALLOCATION = "dpcore/mechanisms/allocation.py"
 EPOCHS = "tests/dpcore/mechanisms/test_allocation.py"
 EVENTS, KEPT = "dpcore/accounting/events.py", "tests/stored/test_first_rules.py"
 LONG = "tests/dpcore/train/test_long_plans.py"
@@ -90,12 +89,17 @@ MUTANTS = [
     ),
     # random allocation: the larger direction, a price for every epoch that was begun, one partition
     Mutant(
-        ALLOCATION,
-        "np.maximum(\n            curve[part], np.minimum(added(alphas[part], distance, bins), bound[part])\n        )",
+        "dpcore/mechanisms/pairs.py",
+        "np.maximum(\n            curve[part], np.minimum(epoch_added(alphas[part], distance, bins), bound[part])\n        )",
         "curve[part]",
         EPOCHS,
     ),
-    Mutant(ALLOCATION, "distance**2 / 2.0 * (1.0 +", "distance**2 / 8.0 * (1.0 +", EPOCHS),
+    Mutant(
+        "dpcore/mechanisms/pairs.py",
+        "distance**2 / 2.0 * (1.0 +",
+        "distance**2 / 8.0 * (1.0 +",
+        EPOCHS,
+    ),
     Mutant(
         "dpcore/sampling.py", "-(-count // self.sampler.bins)", "count // self.sampler.bins", EPOCHS
     ),

@@ -16,7 +16,7 @@ import pytest
 
 from dpcore.objective import compiled, shards
 from tasks.config.train import EngineSection
-from tasks.data import shards as spool
+from tasks.data import store as spool
 from tests.neighbours import schemas
 from tests.neighbours.doors import (
     CLIP,

@@ -15,9 +15,8 @@ from dpcore.accounting.curves import ORDERS, epsilon_of
 from dpcore.accounting.gaussian_filter import cost_of
 from dpcore.errors import InputError, PriceUnknown
 from dpcore.losses import Logistic
-from dpcore.mechanisms import Composition, Gaussian, Laplace, allocation
-from dpcore.mechanisms.allocation import added, allocated_gaussian, removed
-from dpcore.mechanisms.pairs import added_gaussian
+from dpcore.mechanisms import Composition, Gaussian, Laplace, pairs
+from dpcore.mechanisms.pairs import added_gaussian, allocated_gaussian, epoch_added, epoch_removed
 from dpcore.objective import LinearObjective
 from dpcore.problem import Adjacency, Problem
 from dpcore.sampling import Allocation, Poisson
@@ -31,9 +30,9 @@ def test_golden_divergences_of_both_directions(shared: Path) -> None:
     for row in json.loads((shared / "golden/p07_allocation_rdp.json").read_text())["rows"]:
         order, r, t = np.array([float(row["order"])]), row["ratio"], row["bins"]
         both = [row["add"]]
-        assert added(order, r, t)[0] == pytest.approx(row["add"], rel=1e-9)
+        assert epoch_added(order, r, t)[0] == pytest.approx(row["add"], rel=1e-9)
         if row["remove"] is not None:
-            assert removed(order, r, t)[0] == pytest.approx(row["remove"], rel=1e-9)
+            assert epoch_removed(order, r, t)[0] == pytest.approx(row["remove"], rel=1e-9)
             both.append(row["remove"])
         assert allocated_gaussian(order, r, t)[0] >= max(both)
 
@@ -57,7 +56,7 @@ def test_an_epoch_costs_no_more_than_one_full_release_nor_than_poisson_steps(
     assert (curve <= ORDERS * r * r / 2 * (1 + 1e-12)).all()
     whole = np.floor(ORDERS) == ORDERS
     steps = t * added_gaussian(ORDERS[whole], r, 1 / t)
-    assert (removed(ORDERS[whole], r, t) <= steps * (1 + 1e-8)).all()
+    assert (epoch_removed(ORDERS[whole], r, t) <= steps * (1 + 1e-8)).all()
 
 
 def two_bins(order: float, r: float, sign: int) -> float:
@@ -77,8 +76,8 @@ def two_bins(order: float, r: float, sign: int) -> float:
 def test_two_bins_by_quadrature_in_the_plane(order: float, r: float) -> None:
     orders = np.array([order])
     if order == np.floor(order):
-        assert removed(orders, r, 2)[0] == pytest.approx(two_bins(order, r, 1), rel=1e-8)
-    assert added(orders, r, 2)[0] == pytest.approx(two_bins(order, r, -1), rel=1e-6)
+        assert epoch_removed(orders, r, 2)[0] == pytest.approx(two_bins(order, r, 1), rel=1e-8)
+    assert epoch_added(orders, r, 2)[0] == pytest.approx(two_bins(order, r, -1), rel=1e-6)
 
 
 @pytest.mark.slow
@@ -101,7 +100,7 @@ def test_the_added_direction_to_twenty_digits(t: int, r: float, order: float) ->
 
         total = wide * mpmath.fsum(integrand(k * wide) for k in range(-40 * 8, 20 * 8 + 1))
         truth = float(mpmath.log1p(total / mpmath.gamma(a - 1)) / (a - 1))
-    assert added(np.array([order]), r, t)[0] == pytest.approx(truth, rel=1e-9)
+    assert epoch_added(np.array([order]), r, t)[0] == pytest.approx(truth, rel=1e-9)
 
 
 def test_the_larger_direction_is_charged(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,16 +108,16 @@ def test_the_larger_direction_is_charged(monkeypatch: pytest.MonkeyPatch) -> Non
     orders = np.array([2.0, 3.0, 5.0])
     r, t = 0.5, 20
     usual = allocated_gaussian(orders, r, t)
-    assert (usual >= added(orders, r, t)).all()
-    more = removed(orders, r, t) * 1.1
-    monkeypatch.setattr(allocation, "added", lambda alphas, r, t: more[np.isin(orders, alphas)])
+    assert (usual >= epoch_added(orders, r, t)).all()
+    more = epoch_removed(orders, r, t) * 1.1
+    monkeypatch.setattr(pairs, "epoch_added", lambda alphas, r, t: more[np.isin(orders, alphas)])
     assert (allocated_gaussian(orders, r, t) >= more).all()
 
 
 def test_the_geometric_mean_bounds_the_added_direction() -> None:
     for r, t in ((0.3, 2), (1.0, 3), (2.0, 50)):
         orders = np.array([2.0, 2.5, 3.5])
-        assert (added(orders, r, t) <= r * r / 2 * (1 + (orders - 1) / t) * (1 + 1e-12)).all()
+        assert (epoch_added(orders, r, t) <= r * r / 2 * (1 + (orders - 1) / t) * (1 + 1e-12)).all()
 
 
 def test_every_record_is_in_one_batch_of_an_epoch() -> None:

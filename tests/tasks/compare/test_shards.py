@@ -15,7 +15,7 @@ from dpcore.objective import compiled, shards
 from flows.compare_cells import task_runner
 from tasks.compare import resume
 from tasks.compare.batch import batches_of, run_batch
-from tasks.data import shards as spool
+from tasks.data import store as spool
 from tasks.home import Home
 from tests.tasks.compare.test_engine import bench_of, comparison_of, public
 

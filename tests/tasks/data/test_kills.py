@@ -28,17 +28,17 @@ LONGEST = 240.0
 DRIVER = """
 import resource, sys, time
 from pathlib import Path
-from tasks.data import shards
+from tasks.data import store
 from tasks.data.load import load
 from tasks.schema import find_schema
 from dpcore.preprocess.coding import Coding
 
-shards.SHARD_ROWS = 64
+store.SHARD_ROWS = 64
 schema = find_schema(sys.argv[1])
 encoder = schema.encoder(normalise="none", numeric="hats(8)")
 if sys.argv[3] == "limit":
     resource.setrlimit(resource.RLIMIT_FSIZE, (200, 200))
-stored, seen = shards._stored, []
+stored, seen = store._stored, []
 
 def watched(path, part):
     found = stored(path, part)
@@ -47,8 +47,8 @@ def watched(path, part):
         time.sleep(600)
     return found
 
-shards._stored = watched
-storage = shards.Storage(Coding.of(encoder), True, 300)
+store._stored = watched
+storage = store.Storage(Coding.of(encoder), True, 300)
 load(schema, encoder, sys.argv[1].replace(".yaml", ".csv"), spool=Path(sys.argv[2]), storage=storage)
 """
 

@@ -16,10 +16,9 @@ from dpcore.objective import LinearObjective, compiled, shards
 from dpcore.objective.shards import ShardedObjective, ShardedRows
 from dpcore.preprocess.coding import Coding
 from tasks import training
-from tasks.data import shards as spool
-from tasks.data import store
+from tasks.data import store as spool
 from tasks.data.load import load
-from tasks.data.shards import Storage
+from tasks.data.store import Storage
 from tasks.schema import find_schema
 from tests.tasks.training.test_training import config_of
 
@@ -104,10 +103,10 @@ def test_the_folder_is_private_and_gone_when_the_rows_are_read(
 def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_not(
     tmp_path: Path,
 ) -> None:
-    with store.private_folder(tmp_path) as mine:
-        dead = tmp_path / f"{store.PREFIX}{os.getpid()}-x"  # the number says nothing, the lock does
+    with spool.private_folder(tmp_path) as mine:
+        dead = tmp_path / f"{spool.PREFIX}{os.getpid()}-x"  # the number says nothing, the lock does
         dead.mkdir()
-        store.sweep(tmp_path)
+        spool.sweep(tmp_path)
         assert [path.name for path in tmp_path.iterdir()] == [mine.name]
     assert list(tmp_path.iterdir()) == []
 
@@ -122,7 +121,7 @@ def test_a_full_disk_is_said_in_a_line_and_leaves_nothing(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(spool, "_stored", full)
-    monkeypatch.setattr(store.GrowingArray, "finish", full)
+    monkeypatch.setattr(spool.GrowingArray, "finish", full)
     with pytest.raises(DPFlowsError, match=r"No space left on device; make room .* not begun"):
         loaded(small, kept, tmp_path / "spool")
     assert list((tmp_path / "spool").iterdir()) == []

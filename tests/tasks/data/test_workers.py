@@ -32,7 +32,7 @@ from tasks.data import cluster as driver
 from tasks.data import workers
 from tasks.data.cluster import Cluster, RemoteRows, connect, refuse_open
 from tasks.data.load import load
-from tasks.data.shards import Storage, written
+from tasks.data.store import Storage, written
 from tasks.data.workers import Question, Source, answer, forget, sizes
 from tasks.kinds.engine import by_counts
 from tasks.readers.parts import parts_at

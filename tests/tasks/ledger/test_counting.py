@@ -15,8 +15,7 @@ from dpcore.problem import Adjacency
 from dpcore.sampling import Poisson
 from flows.cli import run
 from tasks.ledger import Blocks, Ledger
-from tasks.ledger.counting import best_counting, counting_of
-from tasks.ledger.entries import entries
+from tasks.ledger.entries import best_counting, counting_of, entries
 from tasks.ledger.records import Dataset
 from tasks.ledger.summary import detail, last_run
 from tasks.report.budget import budget_page

@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from tasks.ledger.records import Record, canonical
-from tasks.record.inventory import FILE as LIST
+from tasks.record.sources import INVENTORY as LIST
 from tasks.release.keys import load_key, sign
 from tasks.release.manifest import MANIFEST, SIGNATURE
 from tests.tasks.release.believed import (

@@ -18,7 +18,7 @@ from dpcore.errors import DPFlowsError
 from flows.commands.audit import registered
 from tasks.audit import Severity, audit
 from tasks.audit.rules_model import WRITTEN_LATER
-from tasks.record.inventory import CODE_FOLDER
+from tasks.record.sources import CODE_FOLDER
 from tasks.release.bundle import open_bundle
 from tasks.release.keys import load_key, own_fingerprint
 from tasks.release.verify import verify_files

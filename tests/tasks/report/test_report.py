@@ -18,7 +18,7 @@ import pytest
 from flows.cli import run
 from flows.commands import ui as command
 from tasks import report, training
-from tasks.drawing.words import number
+from tasks.drawing import number
 from tasks.ledger import Ledger
 from tasks.report.facts import Facts, Share, Step, read_facts, share_of
 from tasks.report.page import (

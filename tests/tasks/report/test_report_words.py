@@ -14,8 +14,8 @@ from dpcore.accounting.curves import CONVERSIONS
 from dpcore.accounting.limits import ACCOUNTANTS
 from dpcore.algorithms import registry
 from dpcore.preprocess.terms import Axis, Term
+from tasks.drawing import odds, percent_in_words
 from tasks.drawing.terms import WIDTH, term_svg
-from tasks.drawing.words import odds, percent_in_words
 from tasks.record.statement import Guarantee
 from tasks.record.wording import ACCOUNTANTS as ACCOUNTANT_WORDS
 from tasks.record.wording import CONVERSIONS as CONVERSION_WORDS
