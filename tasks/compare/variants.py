@@ -39,6 +39,7 @@ from tasks.config.train import (
     ObjectiveSection,
     PrivacySection,
 )
+from tasks.kinds import kind_of
 from tasks.kinds.base import WEAK_EPSILON, Job
 from tasks.options import check_options
 from tasks.schema import find_schema
@@ -315,7 +316,8 @@ def of_training(config: TrainConfig, protocol: ProtocolSection, **options: Any) 
             f"Expected no data.period to cross-validate, got {config.data.period!r}: it is of a "
             "training that is made once; name data.blocks, or leave it out."
         )
-    check_options(config, find_schema(config.data.name), "compare")
+    schema = find_schema(config.data.name)
+    check_options(config, schema, kind_of(config, schema).name, "compare")
     objective, privacy, algorithm = config.objective, config.privacy, config.algorithm
     parameters = {objective.loss: objective.loss_parameters} if objective.loss_parameters else {}
     return CompareConfig(

@@ -347,6 +347,11 @@ def target_of(config: TrainConfig) -> Target:
     return Target(privacy.epsilon, privacy.delta, privacy.conversion, privacy.accountant)
 
 
+def promise_warnings(config: TrainConfig, n: int) -> tuple[str, ...]:
+    """What is said of (epsilon, delta) for n records; raises ``InputError`` as ``check_delta``."""
+    return check_delta(config, n) + weak_promise(config)
+
+
 def check_delta(config: TrainConfig, n: int) -> tuple[str, ...]:
     """Refuse delta >= 1/n, which would allow a record to be published; warn only where a paper's
     setting has it.

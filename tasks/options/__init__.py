@@ -39,13 +39,13 @@ def options_of(config: TrainConfig, schema: Schema) -> tuple[Option, ...]:
 
 
 def check_options(
-    config: TrainConfig, schema: Schema, command: str = "train"
+    config: TrainConfig, schema: Schema, kind: str, command: str = "train"
 ) -> tuple[Option, ...]:
-    """The options that are asked for; raises ``InputError`` for what does not go together, before
-    any is described.
+    """The options that are asked for of a training of ``kind``; raises ``InputError`` for what does
+    not go together, before any is described.
     """
     found = options_of(config, schema)
-    check_rules(config, schema, command, [option.name for option in found])
+    check_rules(config, schema, kind, command, [option.name for option in found])
     return found
 
 

@@ -18,7 +18,6 @@ from pydantic import BaseModel
 
 from dpcore.errors import InputError
 from tasks.config import TrainConfig
-from tasks.kinds import kind_of
 from tasks.schema import Schema
 
 PRESENT, ABSENT, DECLARED = "present", "absent", "declared"
@@ -197,15 +196,15 @@ def declared(schema: Schema) -> dict[str, str]:
 
 
 def facts_of(
-    config: TrainConfig, schema: Schema, command: str = "train", options: Iterable[str] = ()
+    config: TrainConfig, schema: Schema, kind: str, command: str, options: Iterable[str]
 ) -> dict[str, str]:
-    """Every fact that a rule looks at, by name: of the schema and the command, the others by their
-    path in ``config``.
+    """Every fact that a rule looks at, by name: of the schema, of the ``kind`` and the command, the
+    others by their path in ``config``.
 
     ``command``: train (with plan and retrain), or compare (with crossval and bench). ``options``:
     the names of those that are asked for.
     """
-    facts = {**declared(schema), "kind": kind_of(config, schema).name, "command": command}
+    facts = {**declared(schema), "kind": kind, "command": command}
     names = {name for rule in RULES for name in (rule.option.partition("=")[0], rule.fact)}
     return (
         {name: value_at(config, name) for name in names} | dict.fromkeys(options, PRESENT) | facts
@@ -224,10 +223,10 @@ def value_at(config: BaseModel, path: str) -> str:
 
 
 def check_rules(
-    config: TrainConfig, schema: Schema, command: str = "train", options: Iterable[str] = ()
+    config: TrainConfig, schema: Schema, kind: str, command: str, options: Iterable[str]
 ) -> None:
     """Raise ``InputError`` with the sentence of the first rule that a training breaks."""
-    check_facts(facts_of(config, schema, command, options))
+    check_facts(facts_of(config, schema, kind, command, options))
 
 
 def check_facts(facts: Mapping[str, str], where: str = "") -> None:

@@ -23,7 +23,7 @@ from tasks.data import Loaded
 from tasks.drawing.curves import curve_figure
 from tasks.home import Home
 from tasks.kinds import kind_of
-from tasks.kinds.base import Job, Metrics, Sealed, check_delta, target_of, weak_promise
+from tasks.kinds.base import Job, Metrics, Sealed, promise_warnings, target_of
 from tasks.kinds.charge import charge_of, require_declared, require_public
 from tasks.kinds.quality import check_subgroup, means_by_group
 from tasks.ledger import Ledger, Reservation
@@ -54,15 +54,15 @@ def prepare(config: TrainConfig, command: str = "train") -> Job:
             f"Expected data.blocks for schema {schema.name!r}, whose rows lie in blocks "
             f"({schema.block.by} of {schema.block.column}), got none; list the blocks to read."
         )
-    options = check_options(config, schema, command)
+    kind = kind_of(config, schema)
+    options = check_options(config, schema, kind.name, command)
     check_subgroup(config, schema)
     given, known = adapted(config, schema, options)
-    found = kind_of(given, known).describe(given, known)
-    job = replace(found, config=config, schema=schema, options=options)
+    job = replace(kind.describe(given, known), config=config, schema=schema, options=options)
     for option in options:
         option.check(job)
-    job.kind.check(job)
-    warnings = check_delta(config, job.problem.n) + weak_promise(config) + words_of(job).warnings
+    kind.check(job)
+    warnings = promise_warnings(config, job.problem.n) + words_of(job).warnings
     return replace(job, warnings=warnings)
 
 

@@ -12,7 +12,7 @@ MUTANTS = [
     Mutant("tasks/options/rules.py", "facts[self.fact] not in self.allowed", "False", RULES),
     Mutant(
         "tasks/options/__init__.py",
-        "    check_rules(config, schema, command, ",
+        "    check_rules(config, schema, kind, command, ",
         "    sorted(",
         RULES,
     ),
