@@ -124,11 +124,9 @@ class WithoutReplacement:
         adjacency: Adjacency | str = Adjacency.REPLACE_ONE,
         contributions: str = "pair",
     ) -> Mechanism:
-        """``mechanism`` (of replace-one sensitivity) on such a batch; batch_size = n returns the
-        mechanism itself.
+        """``mechanism`` (of replace-one sensitivity) on such a batch; batch_size = n is itself.
 
-        Under replace-labels two sessions' contributions must be close as well: ``contributions`` =
-        "ball".
+        Under replace-labels contributions must be close as well: ``contributions`` = "ball".
         """
         if self.batch_size == self.n:
             return mechanism
@@ -282,9 +280,7 @@ class Sampled(Mechanism):
         return self.mechanism.distance(value, other)
 
     def rdp(self, alphas: Array) -> Array:
-        """The amplified curve, shape (k,): the least of what is proved for this pair; that of a
-        whole epoch for an allocation.
-        """
+        """The amplified curve, shape (k,), the least of what is proved; an allocation's is an epoch's."""
         alphas = np.asarray(alphas, dtype=np.float64)
         inner: Any = self.mechanism
         if isinstance(self.sampler, Permuted):
@@ -308,12 +304,10 @@ class Sampled(Mechanism):
                 return pairs.replaced_gaussian(alphas, base.ratio / 2.0, rate)
             return subsampling.fixed_size_gaussian(alphas, base.ratio, rate)
         if added:
-            return subsampling.poisson_general(alphas, base.rdp, rate, FACTORS.get(base.kind, 3.0))
+            factor = 1.0 if base.kind == "laplace" else 3.0  # of Lemma 2.4
+            return subsampling.poisson_general(alphas, base.rdp, rate, factor)
         return subsampling.fixed_size_general(alphas, base.rdp, rate, base.pure_epsilon)
 
-
-# Lemma 2.4 holds with factor 1 instead of 3 for these.
-FACTORS = {"laplace": 1.0}
 
 Rule = Callable[["Sampled"], str | None]
 

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dpcore.network.spec import MARGINS
+from dpcore.network import MARGINS
 
 Array = np.ndarray
 

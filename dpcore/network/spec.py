@@ -79,9 +79,6 @@ POOLS = ("max", "mean")
 PRECISIONS = ("single", "double")
 # What is done to images, with the values that do nothing.
 ON_IMAGES = {"upright": False, "shrink": 1, "copies": 1, "shift": 0, "mirror": False}
-# Share taken off clips for the rounding of sums over records, by precision; ``clipping.Closed``
-# proves it.
-MARGINS = {"single": 5.5e-3, "double": 1e-4}
 
 
 @dataclass(frozen=True)
@@ -166,13 +163,13 @@ class NetworkSpec:
     def _check_moves(self) -> None:
         """Raise ``InputError`` where what is done to images does not go with the image."""
         asked = [name for name in ON_IMAGES if getattr(self, name) != ON_IMAGES[name]]
-        if asked and not self.image:
+        if not asked:
+            return
+        if not self.image:
             raise InputError(
                 f"Expected the image of a record for {asked[0]}={getattr(self, asked[0])!r}, got "
                 "none; give its channels, height and width, for example image=[1, 28, 28]."
             )
-        if not asked:
-            return
         least = min(self.image[1:])
         if isinstance(self.shift, bool) or not 0 <= self.shift < least:
             raise InputError(

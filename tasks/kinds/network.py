@@ -26,7 +26,8 @@ from dpcore.metrics import (
     probabilities,
     roc_auc,
 )
-from dpcore.network.spec import IMAGES, MARGINS, PACKAGES, NetworkSpec, network_problem
+from dpcore.network import MARGINS
+from dpcore.network.spec import IMAGES, PACKAGES, NetworkSpec, network_problem
 from dpcore.preprocess.design import Data
 from dpcore.train import Planned, plan, run
 from tasks.config import TrainConfig

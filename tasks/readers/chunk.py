@@ -355,12 +355,14 @@ FOREIGN = (
 def foreign(head: bytes) -> str | None:
     """What a file is that begins so and is no text with separators; None for what may be one."""
     told = next((words for mark, words in FOREIGN if head.startswith(mark)), None)
+    if told is not None:
+        return told
     packed = next((name for name, mark in PACKED if mark.match(head)), None)
-    if told is None and packed is not None:
+    if packed is not None:
         return f"file packed by {packed} inside another packing"
-    if told is None and head.startswith(UTF32):
+    if head.startswith(UTF32):
         return "text in UTF-32"
-    return "binary file or one in UTF-16" if told is None and b"\0" in head else told
+    return "binary file or one in UTF-16" if b"\0" in head else None
 
 
 def refuse_foreign(part: Part, encoding: str) -> None:
