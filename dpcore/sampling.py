@@ -280,7 +280,7 @@ class Sampled(Mechanism):
         return self.mechanism.distance(value, other)
 
     def rdp(self, alphas: Array) -> Array:
-        """The amplified curve, shape (k,), the least of what is proved; an allocation's is an epoch's."""
+        """The amplified curve, shape (k,), the least that is proved; an allocation: of an epoch."""
         alphas = np.asarray(alphas, dtype=np.float64)
         inner: Any = self.mechanism
         if isinstance(self.sampler, Permuted):
