@@ -5,6 +5,7 @@ rest.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from math import inf, sqrt
 from typing import ClassVar, Self
 
@@ -15,7 +16,6 @@ from dpcore.losses import Array, Loss
 from dpcore.objective import fused
 from dpcore.objective.base import numbers, readable
 from dpcore.objective.linear import LinearObjective
-from dpcore.objective.rows import Matrix, Rows
 from dpcore.problem import Problem
 from dpcore.rounding import quotients, row_norms
 
@@ -81,17 +81,10 @@ class MulticlassObjective(LinearObjective):
     ``against_rest`` has sums.
     """
 
-    def __init__(
-        self,
-        X: Matrix | Rows,
-        y: Array,
-        loss: Loss,
-        *,
-        shift: Array | None = None,
-        scale: Array | None = None,
-    ) -> None:
-        LinearObjective.__init__(self, X, y, loss, shift=shift, scale=scale)
-        self.labels = self.y.astype(np.int64)
+    @cached_property
+    def labels(self) -> Array:
+        """Class numbers, shape (n,)."""
+        return self.y.astype(np.int64)
 
     def _check_labels(self, problem: Problem) -> None:
         """Class numbers 0 .. outputs - 1."""

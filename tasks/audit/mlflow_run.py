@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
 
 
+Held = tuple[Mapping[str, bytes], tuple[str, ...]]  # files by path, and what is no plain file
+
+
 def find_run(client: MlflowClient, run_id: str) -> Run:
     """The run of that id. Raises ``InputError`` where there is none, or it was deleted."""
     from mlflow.exceptions import MlflowException
@@ -60,10 +63,10 @@ def read_run(client: MlflowClient, run_id: str) -> Subject:
 
     run = find_run(client, run_id)
     if (root := local(run.info.artifact_uri)) is not None:
-        files, odd = contents(root)
+        found = contents(root)
     else:
         with TemporaryDirectory() as place:
-            files, odd = contents(Path(client.download_artifacts(run_id, "", place)))
+            found = contents(Path(client.download_artifacts(run_id, "", place)))
     folder, more, place, model_run = _model(client, run.data.tags.get(MODEL, ""))
     return Subject(
         run_id=run_id,
@@ -74,17 +77,25 @@ def read_run(client: MlflowClient, run_id: str) -> Subject:
             key: _history(client, run_id, key, shown) for key, shown in run.data.metrics.items()
         },
         tags=dict(run.data.tags),
-        artifacts=tuple(files),
-        files=files,
-        model=model_contents(folder),
         model_run=model_run,
-        folder=folder,
-        odd=(*odd, *(f"model/{path}" for path in more)),
         place=place,
         versions=_versions(client, run_id),
         attached=_attached(client, run, folder),
         adjacency=run.data.params.get("privacy.adjacency", ""),
+        **_held(found, (folder, more)),
     )
+
+
+def _held(run: Held, model: Held) -> dict[str, Any]:
+    """The fields of a record that follow from the files of a run and of its model."""
+    (files, odd), (folder, more) = run, model
+    return {
+        "artifacts": tuple(files),
+        "files": files,
+        "model": model_contents(folder),
+        "folder": folder,
+        "odd": (*odd, *(f"model/{path}" for path in more)),
+    }
 
 
 def _history(client: MlflowClient, run_id: str, key: str, shown: float) -> tuple[float, ...]:
@@ -239,7 +250,6 @@ class Database:
             encoder = model_contents(folder).get("encoder.json")
             own = own_data(tags.get("dpflows.data", ""), encoder)
             beside = _attached_in(connection, run_id, tags.get(MODEL, ""), own, metrics)
-        files, odd = contents(root)
         return Subject(
             run_id=run_id,
             status=str(row[0]),
@@ -247,16 +257,12 @@ class Database:
             params={key: (value,) for key, value in params.items()},
             metrics=metrics,
             tags=tags,
-            artifacts=tuple(files),
-            files=files,
-            model=model_contents(folder),
             model_run=model_run,
-            folder=folder,
-            odd=(*odd, *(f"model/{path}" for path in more)),
             place=place,
             versions=versions,
             attached=beside,
             adjacency=params.get("privacy.adjacency", ""),
+            **_held(contents(root), (folder, more)),
         )
 
     def set_tag(self, run_id: str, key: str, value: str) -> None:
