@@ -30,6 +30,7 @@ from dpcore.preprocess.parts import (
     CrossPart,
     Slots,
     build_parts,
+    check_terms,
     cross_parts,
     place,
 )
@@ -261,18 +262,6 @@ def _check_columns(columns: list[Column], strip: bool) -> None:
         check_distinct(column.levels, f"the levels of column {column.name!r}", strip)
 
 
-def _check_terms(parts: Sequence[ColumnEncoder]) -> None:
-    """Raise ``InputError`` for two parts of one name: the terms of a model go by them."""
-    owner: dict[str, ColumnEncoder] = {}
-    for part in parts:
-        first = owner.setdefault(part.name, part)
-        if first is not part and not part.fine:
-            raise InputError(
-                f"Expected each column, part of a date and cross to have a name of its own, got "
-                f"two of {part.name!r}; rename the column, or name the pair once."
-            )
-
-
 class _Plan:
     """What the declarations of an encoder come to: parts with their places, the design, the
     layout.
@@ -289,7 +278,7 @@ class _Plan:
             crosses, columns, self.parts, encoder.cross_width, encoder.strip
         )
         every = [*self.parts, *self.crosses]
-        _check_terms(every)
+        check_terms(every)
         place(every)
         intercept = bool(encoder.intercept)
         self.slots = sum(p.slots for p in every) + intercept

@@ -365,3 +365,15 @@ def _side(
             f"map of its own, as in {{{name}: bins(6)}}."
         )
     return part
+
+
+def check_terms(parts: Sequence[ColumnEncoder]) -> None:
+    """Raise ``InputError`` for two parts of one name: the terms of a model go by them."""
+    owner: dict[str, ColumnEncoder] = {}
+    for part in parts:
+        first = owner.setdefault(part.name, part)
+        if first is not part and not part.fine:
+            raise InputError(
+                f"Expected each column, part of a date and cross to have a name of its own, got "
+                f"two of {part.name!r}; rename the column, or name the pair once."
+            )

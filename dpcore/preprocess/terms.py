@@ -203,17 +203,14 @@ def additive(
     means, spread = _released(marginals or {})
     terms, parts = [], []
     last = W[:, -1].copy() if intercept else None
-    constant = shift + (np.zeros(len(W)) if last is None else last)
+    constant = np.full(len(W), shift) if last is None else shift + last
     for piece in pieces:
         own = W[:, list(piece.columns)]
         at = means[list(piece.columns)] if means is not None else piece.basis.mean(axis=0)
         mean = own @ at
         values = own @ piece.basis.T - mean[:, None]
         shape = tuple(len(axis) for axis in piece.axes)
-        band = None
-        if noise is not None:
-            band = BAND_WIDTH * abs(scale) * noise * np.linalg.norm(piece.basis - at, axis=1)
-            band = band.reshape(shape)
+        band = _band(piece, at, scale, noise)
         importance = _importance(piece, own, means, spread)
         constant += mean
         values = values.reshape(len(W), *shape)
@@ -221,6 +218,14 @@ def additive(
         parts.append(own)
     order = sorted(range(len(terms)), key=lambda k: -terms[k].importance)
     return Additive(tuple(terms[k] for k in order), constant, tuple(parts[k] for k in order), last)
+
+
+def _band(piece: Piece, at: Array, scale: float, noise: float | None) -> Array | None:
+    """Two standard deviations of a term on its axes, for independent ``noise`` in its weights."""
+    if noise is None:
+        return None
+    found = BAND_WIDTH * abs(scale) * noise * np.linalg.norm(piece.basis - at, axis=1)
+    return np.asarray(found.reshape([len(axis) for axis in piece.axes]))
 
 
 def _released(marginals: Mapping[str, Any]) -> tuple[Array | None, Array | None]:

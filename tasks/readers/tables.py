@@ -39,13 +39,14 @@ def read_excel(schema: Schema, part: Part, mine: Mine | None = None) -> Iterator
         names = names or header_names(schema, head)
     names = names or list(schema.columns)
     frame = pd.DataFrame([list(row) for row in rows], dtype=object)
-    if len(frame) and frame.shape[1] != len(names):
-        raise InputError(
-            f"{part}: the sheet has {frame.shape[1]} columns, got {len(names)} names; correct "
-            "text.names."
-        )
-    named = frame.set_axis(names, axis=1) if len(frame) else frame
-    yield from _whole(schema, part, named, names, mine)
+    if len(frame):
+        if frame.shape[1] != len(names):
+            raise InputError(
+                f"{part}: the sheet has {frame.shape[1]} columns, got {len(names)} names; correct "
+                "text.names."
+            )
+        frame = frame.set_axis(names, axis=1)
+    yield from _whole(schema, part, frame, names, mine)
 
 
 def _sheet_rows(schema: Schema, part: Part) -> list[tuple[Any, ...]]:
