@@ -25,7 +25,13 @@ CELL = ("repeat", "fold", "draw")
 KEPT = ("accuracy", "objective", "minimisation_error", "mse", "map", "ndcg_at_1", "ndcg_at_8",
         "coverage_at_20", "coverage_at_30", "coverage_at_40", "gradient_evaluations",
         "loss_evaluations")  # fmt: skip
-PANEL = ["data", "loss", "l1", "adjacency"]  # what has a table of its own on the page of grids
+PANEL = [
+    "data",
+    "loss",
+    "l1",
+    "l2",
+    "adjacency",
+]  # a table each on the page of grids
 LESS_IS_MORE = {
     "objective",
     "minimisation_error",
@@ -155,10 +161,12 @@ def grids() -> str:
         cells = pd.read_csv(DATA / f"{run}.csv")
         parts += [f"\n## {title}\n", f"Cells: `docs/data/{run}.csv`."]
         for panel, inside in cells[cells["epsilon"].notna()].groupby(PANEL, sort=False):
-            words = dict(zip(PANEL, panel, strict=True))
-            beside = cells[cells["epsilon"].isna() & (cells["data"] == words["data"])]
+            shared = (cells[PANEL[:-1]] == list(panel[:-1])).all(axis=1)
+            beside = cells[cells["epsilon"].isna() & shared]
             for metric in (key for key in KEPT if key in cells):
-                heading = ", ".join(str(word) for word in panel if word not in (0, 0.0))
+                data, loss, l1, l2, adjacency = panel
+                penalties = [f"{k} = {v:g}" for k, v in (("l1", l1), ("l2", l2)) if v]
+                heading = ", ".join([data, loss, *penalties, adjacency])
                 parts += ["", f"### {heading}: {metric}\n", grid(inside, beside, metric)]
     return "\n".join(parts).rstrip() + "\n"
 
@@ -177,8 +185,7 @@ def grid(cells: pd.DataFrame, beside: pd.DataFrame, metric: str) -> str:
 
 
 def short(values: pd.Series) -> str:
-    mean, error = mean_and_error(values)
-    return f"{mean:.4f} ± {error:.4f}"
+    return number(mean_and_error(values))
 
 
 def main(arguments: list[str]) -> int:
