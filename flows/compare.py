@@ -20,6 +20,7 @@ from prefect import flow
 from dpcore.errors import DPFlowsError
 from flows import story
 from flows.compare_cells import run_cells, task_runner
+from flows.server import living
 from flows.steps import StepFailed, reporter, step
 from flows.train import Store, completed, open_store, reserved
 from flows.train import arrived as arrived_at_end
@@ -142,7 +143,7 @@ def compare_flow(config: CompareConfig, fresh: bool = False) -> dict[str, Any]:
 
 def run_all(config: CompareConfig, fresh: bool) -> dict[str, Any]:
     """The steps of the flow, in the home that it prepares for itself."""
-    with Home.find().adopted():
+    with Home.find().adopted() as home, living(home, str(prefect.runtime.flow_run.id or "")):
         return _steps(config, fresh)
 
 

@@ -15,11 +15,12 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from urllib.error import URLError
+from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import ProxyHandler, Request, build_opener
 from uuid import uuid4
@@ -34,6 +35,8 @@ LEAST_FREE = 20 * 10**6
 # What `dpflows ui --prefect` leaves behind, so that a training beside it needs no server of its
 # own.
 ADDRESS_FILE = "server.json"
+# The folder of the flow runs whose process lives.
+FLOWS = "flows"
 
 # Uvicorn, which ends when its standard input does: with this process, even where that is killed
 # outright.
@@ -73,22 +76,59 @@ def healthy(api: str) -> bool:
         return False
 
 
-def end_flow_run(flow_run: str) -> None:
+def end_flow_run(flow_run: str) -> bool:
     """Tell Prefect that the process of ``flow_run`` is gone: it would stay RUNNING for ever after a
-    kill -9.
+    kill -9. Whether it was told, or knows no such run.
 
-    A server that does not answer, or does not know the run, is left alone.
+    A server that does not answer is left alone.
     """
     api = os.environ.get("PREFECT_API_URL")
     if not api or not flow_run:
-        return
+        return False
     state = {
         "type": "CRASHED",
         "name": "Crashed",
         "message": "its process ended without closing it",
     }
-    with suppress(OSError, ValueError):
+    try:
         get_json(f"{api}/flow_runs/{flow_run}/set_state", {"state": state, "force": True})
+    except HTTPError as error:
+        return error.code == 404
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+@contextmanager
+def living(home: Home, flow_run: str) -> Iterator[None]:
+    """Keep on disk whose process runs ``flow_run``, for as long as it does: one that is killed
+    before it opens an MLflow run leaves nothing else.
+    """
+    if not flow_run:
+        yield
+        return
+    from tasks.ledger.reservation import this_process
+
+    place = home.root / FLOWS / f"{flow_run}.json"
+    place.parent.mkdir(mode=0o700, exist_ok=True)
+    place.write_text(json.dumps(this_process()), encoding="utf-8")
+    try:
+        yield
+    finally:
+        place.unlink(missing_ok=True)
+
+
+def end_gone(home: Home) -> list[str]:
+    """End the flow runs in ``home`` whose process is certainly gone; returns them."""
+    from tasks.ledger.reservation import is_gone
+
+    ended = []
+    for place in sorted((home.root / FLOWS).glob("*.json")):
+        with suppress(OSError, ValueError, KeyError):
+            if is_gone(json.loads(place.read_text(encoding="utf-8"))) and end_flow_run(place.stem):
+                place.unlink(missing_ok=True)
+                ended.append(place.stem)
+    return ended
 
 
 def tell_released(home: Home, data: str, payload: dict[str, object]) -> None:

@@ -24,6 +24,7 @@ from prefect.states import Completed
 
 from dpcore.errors import BudgetExceeded, DPFlowsError
 from flows.exit_codes import words_of_code
+from flows.server import living
 from tasks.drawing import metric_title, number
 from tasks.home import Home, tracking_page
 from tasks.ledger import Ledger
@@ -168,9 +169,12 @@ def write_page(data: str, text: str, what: str) -> None:
 
 @contextmanager
 def told(data: str) -> Iterator[None]:
-    """Events about the end of a run that fails: refused by the budget, or failed otherwise."""
+    """Events about the end of a run that fails: refused by the budget, or failed otherwise; and
+    whose process it is while it lasts.
+    """
     try:
-        yield
+        with living(Home.find(), str(prefect.runtime.flow_run.id or "")):
+            yield
     except Exception as error:
         cause = getattr(error, "error", error)
         code = cause.exit_code if isinstance(cause, DPFlowsError) else 1

@@ -24,7 +24,7 @@ from dpcore.errors import DPFlowsError
 from dpcore.train import Planned
 from flows import story
 from flows.exit_codes import heed
-from flows.server import end_flow_run
+from flows.server import end_flow_run, end_gone
 from flows.steps import (
     StepFailed,
     afford_words,
@@ -91,6 +91,7 @@ def open_store(config: TrainConfig) -> Store:
         try:
             for run_id in tracking.close_stale_runs(client):
                 end_flow_run(client.get_run(run_id).data.tags.get("dpflows.flow_run", ""))
+            end_gone(home)
             experiment = tracking.ensure_experiment(client, home, config.tracking.experiment)
         except MlflowException as error:
             text = " ".join(str(error).split())[:200]

@@ -8,16 +8,20 @@ import json
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from flows import server
 from flows.cli import run
 from flows.commands.audit import read
 from tasks import training
 from tasks.audit import audit
+from tasks.home import Home
 from tasks.ledger import Ledger, Reservation
 from tasks.ledger.reservation import _started, this_process
 from tasks.options.noisy_metric import mechanism_of
@@ -27,6 +31,7 @@ from tests.tasks.release.runs import World
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and SIGKILL")
 
+ROOT = Path(__file__).resolve().parents[2]
 # Where a training is killed: what is called there, and what recovery says of it.
 POINTS: dict[str, tuple[Any, str]] = {
     "before the commit": (Reservation, "commit"),
@@ -227,3 +232,36 @@ def test_entries_of_an_earlier_version_do_not_say_what_a_metric_was_about(
         charge = training.charge_of(job)
         charge.reserve(ledger, charge.events(mechanism_of(job))).on_charge()
     assert audit(read(world.client, run_id, world.ledger_url)).codes == {"metrics_missing"}
+
+
+def test_a_flow_that_was_killed_before_it_opened_a_run_is_ended(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:1/api")
+    monkeypatch.setattr(server, "get_json", lambda url, body: told.append(url))
+    code = (
+        "import os; from flows.server import living; from tasks.home import Home\n"
+        "with living(Home.find(), 'killed'): os._exit(9)"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False)
+    with server.living(home, "mine"):
+        assert server.end_gone(home) == ["killed"]
+        assert told == ["http://127.0.0.1:1/api/flow_runs/killed/set_state"]
+        assert [path.stem for path in (home.root / server.FLOWS).iterdir()] == ["mine"]
+    assert not list((home.root / server.FLOWS).iterdir())
+
+
+def test_a_server_that_does_not_answer_is_told_the_next_time(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(url: str, body: object) -> None:
+        raise OSError("refused")
+
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:1/api")
+    monkeypatch.setattr(server, "get_json", silent)
+    place = home.root / server.FLOWS / "killed.json"
+    place.parent.mkdir(exist_ok=True)
+    place.write_text(json.dumps(this_process() | {"boot": "an earlier one"}))
+    assert server.end_gone(home) == [] and place.exists()
+    place.unlink()
