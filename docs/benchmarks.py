@@ -45,7 +45,9 @@ def shown(values: pd.Series, digits: int, signed: bool = False, error: bool = Tr
 def table(spec: dict[str, Any]) -> str:
     """One table: a line for each table of data and line of ours, a column for each epsilon."""
     cells = pd.read_csv(DATA / f"{spec['cells']}.csv")
-    digits, levels = spec.get("digits", 2), spec["epsilon"]
+    levels, digits = spec["epsilon"], spec.get("digits", 2)
+    each = digits if isinstance(digits, list) else [digits] * len(spec["metrics"])
+    wanted = list(zip(spec["metrics"], each, strict=True))
     head = f"| {spec.get('head', '')} | {' | '.join(f'eps {level:g}' for level in levels)} |"
     lines = [head, "|" + "---|" * (len(levels) + 1)]
     for name in spec["data"]:
@@ -53,8 +55,8 @@ def table(spec: dict[str, Any]) -> str:
             row = []
             for level in levels:
                 parts = [
-                    part(cells, spec, metric, {"data": name, "epsilon": level}, label, digits)
-                    for metric in spec["metrics"]
+                    part(cells, spec, metric, {"data": name, "epsilon": level}, label, places)
+                    for metric, places in wanted
                 ]
                 row.append(" / ".join(parts) if all(parts) else "")
             if any(row):
