@@ -29,13 +29,14 @@ from dpcore.losses import Array, Loss
 from dpcore.objective.linear import LinearObjective
 from dpcore.objective.shards import InShards, PerShard, ShardedObjective, Step
 from tasks.data.store import written
-from tasks.data.workers import Question, Source, answer, leave, sizes
+from tasks.data.workers import ChangedRows, Question, Source, answer, leave, sizes
 
 # Seconds without an answer after which a question is given up, between looks at who is still there,
 # and for a connection.
 PATIENCE, LOOK, CONNECT = 900.0, 1.0, 30.0
 # How often workers may be lost over one question.
 TRIES = 5
+SIDES = ("train", "test")
 LOCAL = ("127.0.0.1", "localhost", "::1")
 
 
@@ -60,16 +61,20 @@ class Cluster:
         self._finish()
 
     def read(self) -> dict[int, dict[str, list[int]]]:
-        """Have every file read by its worker, one question each; the rows of its shards."""
+        """Have every file read by its worker, one question each; the rows of its shards. What they
+        were is kept in ``digests``.
+        """
         told, rows = written.get(), 0
 
         def arrived(counts: Any) -> None:
             nonlocal rows
-            rows += sum(map(sum, counts.values()))
+            rows += sum(sum(counts[side]) for side in SIDES)
             if told is not None:
                 told(rows)
 
-        return self._ask(sizes, list, range(len(self.source.files)), arrived, single=True)
+        found = self._ask(sizes, list, range(len(self.source.files)), arrived, single=True)
+        self.digests = {file: counts.pop("rows") for file, counts in found.items()}
+        return found
 
     def ask(self, question: Question) -> dict[int, Any]:
         """The answers by file."""
@@ -186,7 +191,12 @@ class Cluster:
             self.client.cancel([future for _, future in asked])
 
 
-def _refusal(kind: str) -> InputError:
+def _refusal(kind: str) -> DPFlowsError:
+    if kind == ChangedRows.__name__:
+        return DPFlowsError(
+            "Expected the rows of a lost worker in the files that it had read, got others: a file "
+            "was changed while it trained; train again. What was charged stays charged."
+        )
     return InputError(
         f"Expected files that every worker can read as declared, got {kind}; the words are in "
         "errors-*.txt of the worker's folder (workers in the home folder, dpflows-worker-UID in "
@@ -266,7 +276,7 @@ class Remote:
             if a < b:
                 own = [(step, _mine(values, a, b)) for step, values in steps]
                 given[file] = (own, _mine(arguments, a, b))
-        found = self.cluster.ask(Question(self.side, name, given))
+        found = self.cluster.ask(Question(self.side, name, given, self.cluster.digests))
         return [part for file in sorted(found) for part in found[file]]
 
 

@@ -339,16 +339,17 @@ def _parts(table: Table) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _stored(path: Path, part: np.ndarray) -> np.ndarray:
-    """An array in a file of mode 0600, mapped; pages that somebody writes to stay with that
-    process.
+    """An array in a file of mode 0600, mapped as it was written, whatever its name means later;
+    pages that somebody writes to stay with that process.
     """
     if not part.size:
         return part
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "r+b") as file:
         for column in part:
             file.write(np.ascontiguousarray(column).data)
-    return np.memmap(path, dtype=part.dtype, mode="c", shape=part.shape)
+        file.flush()
+        return np.memmap(file, dtype=part.dtype, mode="c", shape=part.shape)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ import logging
 import os
 import tempfile
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
 from stat import S_ISDIR
 from threading import Lock
@@ -60,15 +61,25 @@ class Source:
 class Question:
     """``name(*arguments)`` of the shards of some files, by file: views and arguments, already those
     of its shards.
+
+    ``rows`` are the digests of the files' encoded rows when they were first read: a worker that
+    reads them for another has the same rows, or none.
     """
 
     side: str
     name: str
     given: dict[int, tuple[Sequence[Step], tuple[Any, ...]]]
+    rows: Mapping[int, str] = field(default_factory=dict)
 
     def of(self, files: Sequence[int]) -> Question:
         """The part of it that is asked of some files."""
-        return Question(self.side, self.name, {file: self.given[file] for file in files})
+        given = {file: self.given[file] for file in files}
+        rows = {file: self.rows[file] for file in files if file in self.rows}
+        return Question(self.side, self.name, given, rows)
+
+
+class ChangedRows(InputError):
+    """A file that was read for a lost worker has other rows than before."""
 
 
 @dataclass(slots=True)
@@ -78,6 +89,7 @@ class _Rows:
     """
 
     files: dict[int, dict[str, list[LinearObjective]]] = field(default_factory=dict)
+    digests: dict[int, str] = field(default_factory=dict)
     asked: float = 0.0
 
 
@@ -93,17 +105,18 @@ def answer(source: Source, question: Question) -> dict[int, tuple[str, Any]]:
 
     def sums(file: int) -> list[Any]:
         steps, arguments = question.given[file]
-        parts = _rows(source, file)[question.side]
+        parts = _rows(source, file, question.rows.get(file))[question.side]
         return [ask(part, k, steps, question.name, arguments) for k, part in enumerate(parts)]
 
     return _told_of(source, question.given, sums)
 
 
 def sizes(source: Source, files: Sequence[int]) -> dict[int, tuple[str, Any]]:
-    """As ``answer``: the rows of each shard, by side."""
+    """As ``answer``: the rows of each shard, by side, and the digest of all of them (``rows``)."""
 
-    def counts(file: int) -> dict[str, list[int]]:
-        return {side: [part.n for part in parts] for side, parts in _rows(source, file).items()}
+    def counts(file: int) -> dict[str, Any]:
+        found = {side: [part.n for part in parts] for side, parts in _rows(source, file).items()}
+        return {**found, "rows": _held[source.token].digests[file]}
 
     return _told_of(source, files, counts)
 
@@ -132,8 +145,12 @@ async def leave(token: str) -> None:
     forget(token)
 
 
-def _rows(source: Source, file: int) -> dict[str, list[LinearObjective]]:
-    """The objectives of one file's shards, read where this worker has not got them yet."""
+def _rows(
+    source: Source, file: int, expected: str | None = None
+) -> dict[str, list[LinearObjective]]:
+    """The objectives of one file's shards, read where this worker has not got them yet; raises
+    ``ChangedRows`` where they are not those of the digest ``expected``.
+    """
     now = monotonic()
     for token in [one for one, rows in list(_held.items()) if now - rows.asked > IDLE]:
         del _held[token]
@@ -152,12 +169,30 @@ def _rows(source: Source, file: int) -> dict[str, list[LinearObjective]]:
             storage=Storage(Coding.of(source.encoder), True, source.rows),
             whole=False,
         )
-        mine.files[file] = {
+        parts = {
             "train": _parts(found.train, source),
             "test": _parts(found.test, source),
         }
+        mine.digests[file] = _digest(parts)
+        if expected not in (None, mine.digests[file]):
+            raise ChangedRows(
+                "Expected the rows that were read first, got others; do not change them."
+            )
+        mine.files[file] = parts
     mine.asked = monotonic()
     return mine.files[file]
+
+
+def _digest(parts: Mapping[str, Sequence[LinearObjective]]) -> str:
+    """Of all encoded rows of a file with their labels, by side."""
+    found = blake2b(digest_size=16)
+    for side in sorted(parts):
+        for part in parts[side]:
+            rows: Any = part.rows
+            for array in (rows.table.narrow, rows.table.wide, rows.table.fractions, part.y):
+                found.update(f"{side} {array.shape}".encode())
+                found.update(np.ascontiguousarray(array).data)
+    return found.hexdigest()
 
 
 def _parts(data: Any, source: Source) -> list[LinearObjective]:

@@ -171,11 +171,13 @@ def parts_at(place: str | Path, what: str = "data.path") -> list[Part]:
         return [path]
     if path.is_dir():
         return list(_below(path))
-    if WILD.search(text):
-        found = [Path(name) for name in glob(text, recursive=True)]  # noqa: PTH207
-        files = {file for name in found for file in ([name] if name.is_file() else _below(name))}
-        return sorted((file for file in files if not _declares(file.name)), key=str)
-    return []
+    return list(_matched(text)) if WILD.search(text) else []
+
+
+def _matched(pattern: str) -> list[Path]:
+    found = [Path(name) for name in glob(pattern, recursive=True)]  # noqa: PTH207
+    files = {file for name in found for file in ([name] if name.is_file() else _below(name))}
+    return sorted((file for file in files if not _declares(file.name)), key=str)
 
 
 def _below(folder: Path) -> list[Path]:

@@ -89,8 +89,8 @@ MUTANTS = [
     Mutant("tasks/data/store.py", "if error.errno not in FULL", "if error.errno in FULL", SHARDS),
     Mutant(
         "tasks/data/store.py",
-        "O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600",
-        "O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644",
+        "O_EXCL, 0o600)\n    with",
+        "O_EXCL, 0o644)\n    with",
         SHARDS,
     ),
     Mutant(
@@ -117,4 +117,17 @@ MUTANTS = [
         "0, b - a)) for step, values in steps]",
         WORKERS,
     ),
+    Mutant(
+        "tasks/data/workers.py",
+        "if expected not in (None, mine.digests[file]):",
+        "if expected is not None and not mine.digests[file]:",
+        WORKERS,
+    ),
+    Mutant(
+        "tasks/data/workers.py",
+        "                found.update(np.ascontiguousarray(array).data)\n",
+        "",
+        WORKERS,
+    ),
+    Mutant("tasks/data/cluster.py", "given, self.cluster.digests)", "given)", WORKERS),
 ]

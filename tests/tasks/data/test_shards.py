@@ -100,6 +100,28 @@ def test_the_folder_is_private_and_gone_when_the_rows_are_read(
     assert told == [64, 128, 192, 256, 300]
 
 
+def test_a_shard_or_a_table_that_is_replaced_after_it_was_read_changes_no_sum(
+    small: Path, short: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows are mapped when they are written; no name is opened again."""
+    expected = loaded(small, True, tmp_path / "spool").train.X
+    stored = spool._stored
+
+    def replaced(path: Path, part: np.ndarray) -> np.ndarray:
+        found = stored(path, part)
+        if part.size:
+            other = path.with_suffix(".other")
+            other.write_bytes(bytes(len(part.tobytes())))
+            other.replace(path)
+        return found
+
+    monkeypatch.setattr(spool, "_stored", replaced)
+    found = loaded(small, True, tmp_path / "spool").train.X
+    small.with_name("small.csv").write_text("gone\n")
+    w = RNG.normal(size=expected.shape[1])
+    assert np.array_equal(found @ w, expected @ w)
+
+
 def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_not(
     tmp_path: Path,
 ) -> None:
