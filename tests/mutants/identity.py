@@ -57,10 +57,8 @@ MUTANTS = [
         "tests/tasks/data/test_load.py",
     ),
     Mutant(KERNELS, "vb == middle and s & one == 0", "vb == middle", SPLIT),
-    Mutant(KERNELS, "        near = one\n", "        near = two\n", SPLIT),
-    Mutant(
-        KERNELS, "low << two, (high << two) + out <= vbr", "low << two, (high << two) < vbr", SPLIT
-    ),
+    Mutant(KERNELS, "return low if under else high, -k", "return high, -k", SPLIT),
+    Mutant(KERNELS, "            seen += np.uint64(LONGEST)\n", "", SPLIT),
     Mutant(
         "tasks/data/split.py",
         "np.append(self._of_numbers(found), self.of_values([]))",
