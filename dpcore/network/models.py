@@ -25,6 +25,10 @@ ACTIVATION: dict[str, Callable[[], nn.Module]] = {
 POOL: dict[str, Callable[..., nn.Module]] = {"max": nn.MaxPool2d, "mean": nn.AvgPool2d}
 
 
+# Weights of our own kinds at most: two gigabytes in single precision.
+MOST_WEIGHTS = 500_000_000
+
+
 class Described(Protocol):
     """A network as its layers are made: the public fields of ``dpcore.network.spec.NetworkSpec``,
     which builds one.
@@ -78,11 +82,28 @@ def make_module(spec: Described) -> nn.Module:
     """
     before, seen = before_layers(spec), shrunk(spec)
     with torch.random.fork_rng(devices=[]):
+        refuse_huge(seen)
         torch.manual_seed(spec.seed)
         module = MAKERS[spec.kind](seen)
     if not before:
         return module
     return nn.Sequential(*before, *(module if type(module) is nn.Sequential else [module]))
+
+
+def refuse_huge(spec: Described) -> None:
+    """Raise ``InputError`` where our own kinds have more weights than memory could hold; counted
+    without making them.
+    """
+    if spec.kind in ("module", "scattering"):
+        return
+    with torch.device("meta"):
+        weights = sum(p.numel() for p in MAKERS[spec.kind](spec).parameters())
+    if weights > MOST_WEIGHTS:
+        raise InputError(
+            f"Expected a network of at most {MOST_WEIGHTS:,} weights, got {weights:,} of "
+            f"kind={spec.kind!r} with {spec.inputs} inputs and hidden={list(spec.hidden)}; choose "
+            "smaller layers."
+        )
 
 
 def before_layers(spec: Described) -> list[nn.Module]:

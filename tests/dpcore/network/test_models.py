@@ -52,6 +52,11 @@ def test_sizes_on_mnist(kind: str, parameters: int) -> None:
     assert NetworkSpec(**MNIST, kind=kind).build().dimension == parameters
 
 
+def test_a_network_beyond_memory_is_refused_before_it_is_made() -> None:
+    with pytest.raises(InputError, match=r"at most 500,000,000 weights, got 1,\d{3},.* smaller"):
+        NetworkSpec(inputs=4, outputs=2, kind="mlp", hidden=(200_000_000,)).build()
+
+
 def test_the_deep_network_has_three_linear_layers_of_4096_1024_512() -> None:
     network = NetworkSpec(inputs=3072, outputs=10, image=(3, 32, 32), kind="deep_cnn").build()
     shapes = [tuple(p.shape) for p in network.parameters.values() if p.dim() == 2]
