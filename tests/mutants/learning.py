@@ -48,7 +48,7 @@ MUTANTS = [
     Mutant(
         "dpcore/objective/sparse.py",
         "kept = (scale != 0.0)[X.indices]",
-        "kept = (scale > scale.mean())[X.indices]",
+        "kept = (scale == 0.0)[X.indices]",
         "tests/test_auto_fine.py",
     ),
     Mutant(
