@@ -329,12 +329,14 @@ def by_coins(n: int, halvings: int, rng: np.random.Generator) -> Array:
     found = []
     for start in range(0, n, THROWN):
         rows = min(THROWN, n - start)
-        coins = _words(-(-rows // 64), rng)
-        for _ in range(halvings - 1):
-            coins &= _words(len(coins), rng)
-        heads = np.unpackbits(coins.view(np.uint8), count=rows, bitorder="little")
-        found.append(np.flatnonzero(heads).astype(np.int32 if n < 2**31 else np.int64) + start)
-    return np.concatenate(found)
+        words = -(-rows // 64)
+        thrown = _words(halvings * words, rng).reshape(halvings, words)
+        heads = np.bitwise_and.reduce(thrown, axis=0).view(np.uint8)
+        shown = np.unpackbits(heads, count=rows, bitorder="little").view(np.bool_)
+        found.append(np.flatnonzero(shown).astype(np.int32 if n < 2**31 else np.int64))
+        if start:
+            found[-1] += start
+    return np.concatenate(found) if len(found) > 1 else found[0]
 
 
 def _words(count: int, rng: np.random.Generator) -> Array:

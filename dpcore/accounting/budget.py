@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from types import MethodType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dpcore.accounting import gaussian_filter
-from dpcore.accounting.curves import ORDERS, curve_of
+from dpcore.accounting.curves import ORDERS
 from dpcore.accounting.events import Events, curves_of
 from dpcore.accounting.limits import SLACK
 from dpcore.accounting.observers import Call, Observer, Query, View
@@ -70,7 +71,7 @@ class Lease:
         """``value`` with this life where records can be asked through it, one ``step`` from
         here.
         """
-        if isinstance(value, np.ndarray):
+        if isinstance(value, np.ndarray | float | int):
             return value
         if isinstance(value, list | tuple):
             return (
@@ -78,9 +79,10 @@ class Lease:
                 if any(map(_reads, value))
                 else value
             )
-        if _reads(value):
+        method = isinstance(value, MethodType)  # has no records but those of its object
+        if not method and _reads(value):
             return Lease(value, self._life, (*self._views, step))
-        if not callable(value) or isinstance(value, type):
+        if not method and (not callable(value) or isinstance(value, type)):
             return value
 
         def living(*arguments: Any, **named: Any) -> Any:
@@ -218,10 +220,8 @@ class Budget:
 
     @property
     def spent(self) -> Array:
-        """Rényi curve of what has been released so far: a diagnostic of an adaptive run, not its
-        guarantee.
-        """
-        curve: Array = self._spent[0, : len(ORDERS)]
+        """Rényi curve of what has been released so far: a diagnostic, not the guarantee."""
+        curve: Array = self._spent[0, : len(ORDERS)] if self.adaptive else self.events.price()
         return curve
 
     @property
@@ -230,9 +230,7 @@ class Budget:
         return Events.of(self._ran, adjacency=self.planned.adjacency, unit=self.planned.unit)
 
     def _curves(self, mechanism: Mechanism) -> Array:
-        """What one release costs, in the rows of the cap."""
-        if not self.adaptive:
-            return curve_of(mechanism)
+        """What one release of an adaptive run costs, in the rows of the cap."""
         curves = curves_of(mechanism, self.planned.adjacency, self.planned.rules)
         if not self._in_mu:
             return curves
@@ -242,13 +240,14 @@ class Budget:
         return with_mu(events.prices(), events) if self._in_mu else events.prices()
 
     def _charge(self, mechanism: Mechanism) -> None:
-        spent = self._spent + self._curves(mechanism)
         if self.adaptive:
+            spent = self._spent + self._curves(mechanism)
             if not (spent <= self._cap).all():
                 raise BudgetExceeded(
                     f"Expected a release within what the run reserved, got {mechanism!r} after "
                     f"{self.releases} releases; ask affords() before."
                 )
+            self._spent = spent
         else:
             expected = next(self._expected, None)
             if mechanism is not expected and mechanism != expected:
@@ -258,7 +257,6 @@ class Budget:
                     f"Expected release {self.releases + 1} of the plan, {expected!r}, got "
                     f"{mechanism!r}."
                 )
-        self._spent = spent
         self.releases += 1
         self._ran.append(mechanism)
 

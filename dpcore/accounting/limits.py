@@ -125,10 +125,9 @@ class Target:
 
     def spent(self, events: Events) -> float:
         """Epsilon of ``events`` at this target's delta."""
-        delta = self._delta(events)
         match self.accountant_of(events):
             case "gdp":
-                return gdp_epsilon(events.counts, delta)
+                return gdp_epsilon(events.counts, self._delta(events))
             case "pld":
                 return self.composed(events)
             case "advanced":
@@ -138,7 +137,7 @@ class Target:
                 if accountant == "pure":
                     return min(spent, pure_total(events.counts))
                 if accountant == "profile" and has_profile(events.counts):
-                    return min(spent, profile_epsilon(events.counts[0][0], delta))
+                    return min(spent, profile_epsilon(events.counts[0][0], self._delta(events)))
                 return spent
 
     def composed(self, events: Events, share: float = SHARE) -> float:

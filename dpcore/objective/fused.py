@@ -28,7 +28,7 @@ from dpcore.losses import (
 )
 from dpcore.objective import compiled
 from dpcore.objective.coded.codes import Layout, Squares
-from dpcore.objective.coded.rows import CodedRows
+from dpcore.objective.coded.rows import CodedPick, CodedRows
 from dpcore.objective.rows import Dense, Rows, Scaled
 from dpcore.objective.sparse import Sparse, SparsePick
 
@@ -113,46 +113,37 @@ def _coded(
         return None
     from dpcore.objective.coded import kernels as coded_kernels
 
-    layout, table = rows.layout, rows.table
+    layout = rows.layout
     squares = rows.squares_of(*view) if scaled else rows.plain_squares
     if not squares.start + squares.tables.max(initial=0.0) < LONGEST**2:
         return None
     places = Places.of(layout, squares)
-    packed = places.side_by_side(layout.basis @ w, layout.slopes @ w)
+    packed = places.side_by_side(*layout.scores(w))
     active = layout.active(view[1]) if scaled else np.arange(len(layout.sizes))
     starts = layout.starts
     middle = float(layout.constant @ w) - float(view[0] @ w)
+    table = rows.source if isinstance(rows, CodedPick) else rows.table
     codes = (table.narrow, table.wide, table.fractions, layout.fraction_of)
+    tables = (active, starts, places.starts, packed)
+    rest = (middle, squares.start, squares.hidden, mode, *terms, clip)
 
     def work(begin: int, end: int) -> tuple[Array, Array, float]:
         heights, tilts = (
             np.zeros(4 * layout.levels),
             np.zeros(2 * layout.levels if layout.fractions else 0),
         )
-        mass = coded_kernels.coded_gradient(
-            *codes,
-            active,
-            starts,
-            places.starts,
-            packed,
-            y,
-            begin,
-            end,
-            middle,
-            squares.start,
-            squares.hidden,
-            mode,
-            *terms,
-            clip,
-            heights,
-            tilts,
-        )
+        if isinstance(rows, CodedPick):
+            picked, own = rows.picked[begin:end], y[begin:end]
+            mass = coded_kernels.coded_picked(*codes, picked, *tables, own, *rest, heights, tilts)
+        else:
+            mass = coded_kernels.coded_gradient(
+                *codes, *tables, y, begin, end, *rest, heights, tilts
+            )
         return heights.reshape(4, -1).sum(axis=0), tilts.reshape(2, -1).sum(axis=0), mass
 
     parts = in_chunks(len(y), work, workers)
     heights, tilts, mass = (sum(part[k] for part in parts) for k in range(3))
-    total = layout.basis.T @ heights + mass * layout.constant
-    return (total + layout.slopes.T @ tilts if layout.fractions else total), float(mass)
+    return layout.sums(heights, tilts, float(mass)), float(mass)
 
 
 def _mode(rows: CodedRows, scaled: bool) -> int | None:
@@ -221,11 +212,11 @@ def _stored(
     if clip != inf and not float(norms.max(initial=0.0)) < LONGEST:
         return None
     if isinstance(inner, Sparse):
-        run, stored = kernels.csr_gradient, _unsigned(inner.X)
+        run, stored = kernels.csr_gradient, inner.unsigned
     elif isinstance(inner, Dense):
         run, stored = kernels.dense_gradient, [inner.X]
     else:
-        run, stored = kernels.picked_gradient, [*_unsigned(inner.source.X), inner.picked]
+        run, stored = kernels.picked_gradient, [*inner.source.unsigned, inner.picked]
 
     def work(begin: int, end: int) -> tuple[Array, float]:
         total = np.zeros(len(w))
@@ -305,12 +296,6 @@ def _softmax_sums(
     return heights, tilts, mass
 
 
-def _unsigned(X: Any) -> list[Array]:
-    """The parts of a CSR matrix, with indices that are never below zero by their type."""
-    kind = np.uint32 if X.indices.dtype == np.int32 else np.uint64
-    return [X.data, X.indices.view(kind), X.indptr]
-
-
 def values(
     rows: Rows, y: Array, loss: Loss, W: Array, clip: float, workers: int | None = None
 ) -> Array | None:
@@ -384,7 +369,7 @@ def _sparse_values(
 ) -> Array:
     from dpcore.objective import kernels
 
-    stored, side = _unsigned(inner.X), np.ascontiguousarray(W.T).ravel()
+    stored, side = inner.unsigned, np.ascontiguousarray(W.T).ravel()
 
     def work(begin: int, end: int) -> Array:
         totals = np.zeros(len(W))

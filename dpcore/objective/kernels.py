@@ -178,7 +178,22 @@ def values_at(z, y, loss, h, up, down, clip, e, bits):
     return total
 
 
-# Sparse rows (CSR), with unsigned indices: signed ones would be tested for being below zero.
+# Sparse rows (CSR), with unsigned indices and places: signed ones would be tested for being below
+# zero, which takes half of a pass.
+
+
+@jit
+def _score(data, indices, first, last, w):
+    score = 0.0
+    for j in range(np.uint64(first), np.uint64(last)):
+        score += np.float64(data[j]) * w[indices[j]]
+    return score
+
+
+@jit
+def _spread(total, data, indices, first, last, c):
+    for j in range(np.uint64(first), np.uint64(last)):
+        total[indices[j]] += np.float64(data[j]) * c
 
 
 @jit
@@ -194,18 +209,14 @@ def csr_gradient(data, indices, ends, norms, y, begin, end, w, middle, loss, h, 
         m = t - s
         zs = z[:m]
         for i in range(m):
-            score = 0.0
-            for j in range(ends[s + i], ends[s + i + 1]):
-                score += np.float64(data[j]) * w[indices[j]]
-            zs[i] = score - middle
+            zs[i] = _score(data, indices, ends[s + i], ends[s + i + 1], w) - middle
         slopes_at(zs, y[s:t], loss, h, up, down, e[:m], bits[:m])
         clip_slopes(zs, norms[s:t], clip)
         part = 0.0
         for i in range(m):
             c = zs[i]
             part += c
-            for j in range(ends[s + i], ends[s + i + 1]):
-                total[indices[j]] += np.float64(data[j]) * c
+            _spread(total, data, indices, ends[s + i], ends[s + i + 1], c)
         mass += part
     return mass
 
@@ -221,17 +232,14 @@ def picked_gradient(data, indices, ends, rows, norms, y, begin, end, w, middle, 
         m = t - s
         zs = z[:m]
         for i in range(m):
-            score, row = 0.0, rows[s + i]
-            for j in range(ends[row], ends[row + 1]):
-                score += np.float64(data[j]) * w[indices[j]]
-            zs[i] = score - middle
+            row = rows[s + i]
+            zs[i] = _score(data, indices, ends[row], ends[row + 1], w) - middle
         slopes_at(zs, y[s:t], loss, h, up, down, e[:m], bits[:m])
         clip_slopes(zs, norms[s:t], clip)
         for i in range(m):
             c, row = zs[i], rows[s + i]
             mass += c
-            for j in range(ends[row], ends[row + 1]):
-                total[indices[j]] += np.float64(data[j]) * c
+            _spread(total, data, indices, ends[row], ends[row + 1], c)
     return mass
 
 
@@ -249,7 +257,7 @@ def csr_values(data, indices, ends, y, begin, end, W, middle, loss, h, up, down,
             a = np.uint64(i) * np.uint64(count)
             for k in range(count):
                 z[a + np.uint64(k)] = -middle[k]
-            for j in range(ends[s + i], ends[s + i + 1]):
+            for j in range(np.uint64(ends[s + i]), np.uint64(ends[s + i + 1])):
                 value, b = np.float64(data[j]), np.uint64(indices[j]) * np.uint64(count)
                 for k in range(count):
                     z[a + np.uint64(k)] += value * W[b + np.uint64(k)]
@@ -261,12 +269,20 @@ def csr_values(data, indices, ends, y, begin, end, W, middle, loss, h, up, down,
 
 # Dense rows: single precision is for storage, products and sums are double.
 
-dot: Any = numba.njit(
-    nogil=True, cache=compiled.cache_folder is not None, fastmath={"reassoc"}, inline="never"
+# Products are added without a rounding in between (contract), and a score in several sums at once
+# (reassoc): neither depends on the place of a row or on how many threads there are.
+lanes: Any = numba.njit(
+    nogil=True,
+    cache=compiled.cache_folder is not None,
+    fastmath={"reassoc", "contract"},
+    inline="never",
+)
+fused: Any = numba.njit(
+    nogil=True, cache=compiled.cache_folder is not None, fastmath={"contract"}, inline="never"
 )
 
 
-@dot
+@lanes
 def _dot(x, w):
     total = 0.0
     for j in range(len(w)):
@@ -274,7 +290,7 @@ def _dot(x, w):
     return total
 
 
-@jit
+@fused
 def _add4(total, X, i, a, b, c, d):
     """Four rows at a time: the sums are loaded and stored once for all of them."""
     p, q, r, s = X[i], X[i + 1], X[i + 2], X[i + 3]
@@ -283,7 +299,7 @@ def _add4(total, X, i, a, b, c, d):
         total[j] += both + (c * np.float64(r[j]) + d * np.float64(s[j]))
 
 
-DENSE = 32
+DENSE = 64
 
 
 @jit

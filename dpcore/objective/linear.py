@@ -59,6 +59,8 @@ class LinearObjective:
         self.y = np.ascontiguousarray(y, dtype=np.float64)
         self.loss = loss
         self._views: dict[Any, tuple[tuple[Any, ...], Any]] = {}
+        # what this was taken from, and the rows, until either is changed
+        self._whole: tuple[Self, Array] | None = None
         if self.y.shape != (rows.n,):
             raise InputError(
                 f"Expected one label per row, got {rows.n} rows and labels of {self.y.shape}."
@@ -122,7 +124,7 @@ class LinearObjective:
         rounding = 2 * (self.dimension + 8) * UNIT  # what ``row_norms`` may overstate
         if longest > problem.norm_bound * (1.0 + rounding):
             self.rows = self.rows.bounded(problem.norm_bound, rounding)
-            self._views = {}
+            self._views, self._whole = {}, None
 
     def _check_labels(self, problem: Problem) -> None:
         if (
@@ -194,7 +196,13 @@ class LinearObjective:
 
     def take(self, rows: Array | slice) -> Self:
         """The records ``rows`` as an objective of their own."""
-        return type(self)(self.rows.gather(rows), self.y[rows], self.loss)
+        return self._taken(self.rows.gather(rows), rows)
+
+    def _taken(self, stored: Rows, rows: Array | slice) -> Self:
+        found = type(self)(stored, self.y[rows], self.loss)
+        if not isinstance(rows, slice):
+            found._whole = self, rows
+        return found
 
     def as_rows(self) -> tuple[LinearObjective, float]:
         """Records and a weight: this objective's unclipped sums are the weight times those of the
@@ -238,10 +246,15 @@ class LinearObjective:
 
     def within(self, blocks: tuple[Block, ...]) -> Self:
         """The same records with values clipped to [0, 1] and one-hot blocks scaled down to sum <=
-        1; formed once.
+        1; formed once. What becomes of a row depends on no other, so that of a batch is taken from
+        that of all rows, which all steps share.
         """
 
         def form() -> tuple[Self, ...]:  # empty for itself, which must not hold itself
+            if self._whole is not None:
+                whole, picked = self._whole
+                seen = whole.within(blocks)
+                return () if seen is whole else (seen.take(picked),)
             rows = self.rows.within(blocks)
             return () if rows is self.rows else (self._on(rows),)
 
@@ -250,11 +263,17 @@ class LinearObjective:
     def transform(self, shift: Array, scale: Array) -> Self:
         """The same records with features scale * (x - shift); X itself is shared, not copied.
 
-        The last view is kept, so that its row norms are computed once for all steps of a descent.
+        The last view is kept, so that its row norms are computed once for all steps of a descent,
+        those on batches too.
         """
-        return self._kept(
-            "transform", (shift, scale), lambda: self._on(self.rows.scaled(shift, scale))
-        )
+
+        def form() -> Self:
+            if self._whole is not None:
+                whole, picked = self._whole
+                return whole.transform(shift, scale).take(picked)
+            return self._on(self.rows.scaled(shift, scale))
+
+        return self._kept("transform", (shift, scale), form)
 
     def columns(self, keep: Array) -> Self:
         """The same records with the columns ``keep`` alone; formed once for all steps on one

@@ -97,7 +97,7 @@ class MulticlassObjective(LinearObjective):
             )
 
     def take(self, rows: Array | slice) -> Self:
-        return type(self)(self.rows.take(rows), self.y[rows], self.loss)
+        return self._taken(self.rows.take(rows), rows)
 
     def against_rest(self, label: int, loss: Loss) -> LinearObjective:
         """The same rows with label +1 for class ``label`` and -1 for all others; formed once."""

@@ -322,6 +322,9 @@ class Scaled(Rows):
     def take(self, rows: Array | slice) -> Scaled:
         return Scaled(self.inner.take(rows), self.shift, self.scale, self.lengths[rows])
 
+    def gather(self, rows: Array | slice) -> Scaled:
+        return Scaled(self.inner.gather(rows), self.shift, self.scale, self.lengths[rows])
+
 
 def broken(values: Array) -> int | None:
     """The place of the first number of ``values`` that is not finite, None where all are."""

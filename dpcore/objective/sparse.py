@@ -73,6 +73,13 @@ class Sparse(Rows):
     def X(self) -> csr_array:
         return self._X
 
+    @cached_property
+    def unsigned(self) -> list[Array]:
+        """The parts of the matrix, with indices that are never below zero by their type."""
+        X = self._X
+        kind = np.uint32 if X.indices.dtype == np.int32 else np.uint64
+        return [X.data, X.indices.view(kind), X.indptr]
+
     def _measured(self) -> Array:
         return row_norms(self._X)
 
@@ -152,6 +159,13 @@ class Sparse(Rows):
         if isinstance(rows, slice):
             return self.take(rows)
         return SparsePick(self, rows) if compiled.in_use() else SparseBatch.of(self, rows)
+
+
+def times(X: Any, w: Array) -> Array:
+    """X @ w of a CSR matrix and one vector of float64, without what scipy does around it."""
+    scores = np.zeros(X.shape[0])
+    loops.csr_matvec(X.shape[0], X.shape[1], X.indptr, X.indices, X.data, w, scores)
+    return scores
 
 
 def weighted(X: Any, width: int, c: Array, start: int) -> Array:

@@ -138,18 +138,22 @@ def trace(
     noted: dict[int, dict[str, float]] = {}
     for note in notes:
         noted.setdefault(int(note["release"]), {}).update(note)
-    return [
-        {"release": k, **_spent_by(planned, events.prefix(k)), **noted.get(k, {})} for k in points
-    ]
+    spent = _spending(planned)
+    return [{"release": k, **spent(events.prefix(k)), **noted.get(k, {})} for k in points]
 
 
-def _spent_by(planned: Planned, first: Events) -> dict[str, float]:
-    """What the ``first`` releases of the training spent with those before it; nothing without a
-    target.
+def _spending(planned: Planned) -> Callable[[Events], dict[str, float]]:
+    """What the first releases of the training spent with those before it, as a function of them;
+    nothing without a target.
     """
-    target, so_far = planned.target, planned.before.then(first) if planned.before else first
+    target, before = planned.target, planned.before
     if target is None:
-        return {}
+        return lambda first: {}
+
+    def after(first: Events) -> Events:
+        return before.then(first) if before else first
+
     if target.accountant == "pld":
-        return {"spent_epsilon": target.spent(so_far)}
-    return {"spent_epsilon": min(target.plain().spent(so_far), planned.spent_epsilon)}
+        return lambda first: {"spent_epsilon": target.spent(after(first))}
+    plain, whole = target.plain(), planned.spent_epsilon
+    return lambda first: {"spent_epsilon": min(plain.spent(after(first)), whole)}

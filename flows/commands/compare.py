@@ -45,11 +45,14 @@ def run_bench(config: str | None, overrides: Sequence[str], fresh: bool, as_json
 
 
 def show_speed(as_json: bool, rows: int = 1_000_000) -> None:
-    """``dpflows bench --speed``: ratios of one run on made-up rows; nothing is stored or spent."""
+    """``dpflows bench --speed``: ratios of one run on made-up rows; nothing is spent. What an
+    interrupted one has measured already is kept in the home folder.
+    """
     from tasks.peers.speed import measured
 
-    compiled.use(True, Home.find().root / "kernels")
-    found = measured(rows)
+    home = Home.find().root
+    compiled.use(True, home / "kernels")
+    found = measured(rows, kept=home / "speed.jsonl")
     if as_json:
         sys.stdout.write(json.dumps(found) + "\n")
         return

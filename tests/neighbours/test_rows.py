@@ -21,7 +21,7 @@ from dpcore.descent import platt
 from dpcore.descent.marginals import Marginals
 from dpcore.losses import Array, Logistic, Weighted, losses
 from dpcore.objective import LinearObjective, compiled, fused
-from dpcore.objective.coded.rows import CodedRows, CodedScaled
+from dpcore.objective.coded.rows import CodedPick, CodedRows, CodedScaled
 from dpcore.objective.multiclass import MulticlassObjective, Softmax
 from dpcore.objective.rows import Dense, Rows, Scaled
 from dpcore.objective.shards import ShardedObjective
@@ -203,6 +203,7 @@ def test_every_storage_of_rows_is_read_here() -> None:
         SparsePick,
         Scaled,
         CodedRows,
+        CodedPick,
         CodedScaled,
     }
     encoder = made.encoder_of("none", "hats(8)")
@@ -216,7 +217,7 @@ def test_every_storage_of_rows_is_read_here() -> None:
             reached |= {type(o.rows) for o in (one, scaled, one.take(some), scaled.take(some))}
             reached |= {type(o.rows.inner) for o in (scaled, scaled.take(some))}
             compiled.use(False)
-    reached |= set() if compiled.available() else {SparsePick}
+    reached |= set() if compiled.available() else {SparsePick, CodedPick}
     assert reached == subclasses(Rows)
 
 

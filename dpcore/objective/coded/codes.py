@@ -19,7 +19,7 @@ from scipy.sparse import csr_array
 
 from dpcore.errors import InputError
 from dpcore.losses import Array
-from dpcore.objective.sparse import TINY
+from dpcore.objective.sparse import TINY, times, weighted
 from dpcore.rounding import UNIT
 
 # Codes of one byte; columns without a fraction are joined as long as their product has no more
@@ -112,6 +112,18 @@ class Layout:
     def slopes(self) -> csr_array:
         """S, (levels, d); empty rows for columns without a fraction."""
         return self._stacked(True)
+
+    def scores(self, w: Array) -> tuple[Array, Array]:
+        """B @ w and S @ w of weights (d,), shape (levels,) each."""
+        slopes = times(self.slopes, w) if self.fractions else np.zeros(self.levels)
+        return times(self.basis, w), slopes
+
+    def sums(self, heights: Array, tilts: Array, mass: float) -> Array:
+        """sum_i c_i x_i from the histograms of c_i and of c_i f_i (levels,) and the sum of c_i;
+        shape (d,).
+        """
+        total = weighted(self.basis, self.width, heights, 0) + mass * self.constant
+        return total + weighted(self.slopes, self.width, tilts, 0) if self.fractions else total
 
     def active(self, scale: Array) -> Array:
         """The stored columns that tell an entry whose ``scale`` (d,) is not 0, in their order; of

@@ -96,9 +96,9 @@ def _roots(v, start, hidden, mode, factor):
 
 
 @jit
-def coded_gradient(narrow, wide, fractions, fraction_of, active, starts, places, table, y,
-                   begin, end, middle, start, hidden, mode, loss, h, up, down, clip, heights,
-                   tilts):  # fmt: skip
+def _coded_sums(narrow, wide, fractions, fraction_of, active, starts, places, table, y,
+                begin, end, middle, start, hidden, mode, loss, h, up, down, clip, heights,
+                tilts):  # fmt: skip
     """Histograms (4, levels) of clipped slopes, and of slopes times fractions, of the ``active``
     columns; returns the sum of the slopes.
     """
@@ -147,6 +147,50 @@ def coded_gradient(narrow, wide, fractions, fraction_of, active, starts, places,
                 _scatter(heights, narrow[k, s:t], zs, starts[k], levels)
             else:
                 _scatter(heights, wide[k - few, s:t], zs, starts[k], levels)
+    return mass
+
+
+@jit
+def coded_gradient(narrow, wide, fractions, fraction_of, active, starts, places, table, y,
+                   begin, end, middle, start, hidden, mode, loss, h, up, down, clip, heights,
+                   tilts):  # fmt: skip
+    """``_coded_sums`` of rows ``begin`` to ``end``."""
+    return _coded_sums(narrow, wide, fractions, fraction_of, active, starts, places, table, y,
+                       begin, end, middle, start, hidden, mode, loss, h, up, down, clip, heights,
+                       tilts)  # fmt: skip
+
+
+@jit
+def _bring(found, column, rows):
+    for i in range(len(rows)):
+        found[i] = column[np.uint64(rows[i])]
+
+
+@jit
+def coded_picked(narrow, wide, fractions, fraction_of, rows, active, starts, places, table, y,
+                 middle, start, hidden, mode, loss, h, up, down, clip, heights,
+                 tilts):  # fmt: skip
+    """As ``coded_gradient`` of ``rows``, in their order, with the labels of these alone: their
+    codes are brought together a block at a time.
+    """
+    few = len(narrow)
+    small = np.empty((few, BLOCK), narrow.dtype)
+    large = np.empty((len(wide), BLOCK), wide.dtype)
+    shares = np.empty((len(fractions), BLOCK), fractions.dtype)
+    mass = 0.0
+    for s in range(0, len(rows), BLOCK):
+        t = min(s + BLOCK, len(rows))
+        own = rows[s:t]
+        for k in active:
+            if k < few:
+                _bring(small[k], narrow[k], own)
+            else:
+                _bring(large[k - few], wide[k - few], own)
+            if fraction_of[k] >= 0:
+                _bring(shares[fraction_of[k]], fractions[fraction_of[k]], own)
+        mass += _coded_sums(small, large, shares, fraction_of, active, starts, places, table,
+                            y[s:t], 0, t - s, middle, start, hidden, mode, loss, h, up, down,
+                            clip, heights, tilts)  # fmt: skip
     return mass
 
 

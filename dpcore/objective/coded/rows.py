@@ -8,12 +8,14 @@ so a table of any length takes the memory of one stretch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array, diags_array
 
 from dpcore.losses import Array
+from dpcore.objective import compiled
 from dpcore.objective.coded.codes import Layout, Squares, Table, plain_squares
 from dpcore.objective.rows import SUM_TOLERANCE, Coefficient, Rows, Scaled, groups
 from dpcore.objective.sparse import Sparse, canonical
@@ -41,11 +43,16 @@ class CodedRows(Rows):
         seen: Array | None = None,
     ) -> None:
         super().__init__()
-        self.table, self.layout, self.normalise = table, layout, normalise
+        self._table, self.layout, self.normalise = table, layout, normalise
         self.seen = np.arange(len(layout.sizes)) if seen is None else seen
         self.measured = layout if measured is None else measured
         self.n, self.width = table.n, layout.width
         self._zero, self._one = np.zeros(self.width), np.ones(self.width)
+
+    @property
+    def table(self) -> Table:
+        """Codes and fractions of the rows."""
+        return self._table
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -294,7 +301,32 @@ class CodedRows(Rows):
         )
 
     def take(self, rows: Array | slice) -> CodedRows:
-        return CodedRows(self.table.take(rows), self.layout, self.normalise, self.measured)
+        return CodedRows(
+            self.table.take(rows), self.layout, self.normalise, self.measured, self.seen
+        )
+
+    def gather(self, rows: Array | slice) -> CodedRows:
+        if isinstance(rows, slice) or not compiled.in_use():
+            return self.take(rows)
+        return CodedPick(self, rows)
+
+
+class CodedPick(CodedRows):
+    """Coded rows by their numbers, within range as a sampler's are: a compiled pass reads their
+    codes where they stand, all else copies them first.
+    """
+
+    def __init__(self, source: CodedRows, picked: Array) -> None:
+        super().__init__(
+            source.table, source.layout, source.normalise, source.measured, source.seen
+        )
+        self.source, self.picked = source.table, np.ascontiguousarray(picked)
+        self.n = len(self.picked)
+
+    @cached_property
+    def table(self) -> Table:
+        """The copied codes, made when first asked for."""
+        return self.source.take(self.picked)
 
 
 class CodedScaled(Scaled):
@@ -322,6 +354,9 @@ class CodedScaled(Scaled):
 
     def take(self, rows: Array | slice) -> CodedScaled:
         return CodedScaled(self.inner.take(rows), self.shift, self.scale)
+
+    def gather(self, rows: Array | slice) -> CodedScaled:
+        return CodedScaled(self.inner.gather(rows), self.shift, self.scale)
 
 
 class _Histograms:

@@ -18,6 +18,7 @@ from dpcore.features import Column
 from dpcore.losses import Hinge, HuberHinge, HuberRegression, Logistic, Sigmoid, Squared, Weighted
 from dpcore.objective import LinearObjective, compiled, fused
 from dpcore.objective.coded import CodedRows, Columns, Layout, Table
+from dpcore.objective.coded.rows import CodedPick
 from dpcore.objective.multiclass import MulticlassObjective, Softmax
 from dpcore.objective.users import UserObjective
 from dpcore.preprocess import Encoder
@@ -251,6 +252,35 @@ def test_the_compiled_softmax_is_the_plain_one(normalise: str) -> None:
     compiled.use()
     assert fused.softmax_gradient(coded, made.labels, np.zeros((X.shape[1], 4)), 0.3) is not None
     compiled.use(False)
+
+
+def test_a_compiled_pass_over_picked_codes_is_that_over_their_copy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Bit for bit, over some blocks, in any order and with rows twice; all else copies them."""
+    pytest.importorskip("numba")
+    _, X, coded = encoded("cap")
+    rng = np.random.default_rng(6)
+    w, shift, scale = rng.normal(size=X.shape[1]), rng.random(X.shape[1]), np.ones(X.shape[1])
+    _, matrix, plain = encoded()
+    compiled.use(True)
+    for rows, view in ((coded, False), (plain, False), (plain, True)):
+        made = LinearObjective(rows, Y, Logistic())
+        for picked in (rng.choice(N, 2500), np.arange(0, N, 3, dtype=np.int32), np.empty(0, int)):
+            one, copied = (
+                made.take(picked),
+                LinearObjective(rows.take(picked), Y[picked], made.loss),
+            )
+            assert type(one.rows) is CodedPick and type(copied.rows) is CodedRows
+            if view:
+                one, copied = (o.transform(shift, scale) for o in (one, copied))
+            assert np.array_equal(one.gradient_sum(w, 0.3), copied.gradient_sum(w, 0.3))
+            assert np.array_equal(one.value_sum(w[None], 0.8), copied.value_sum(w[None], 0.8))
+    monkeypatch.setattr(fused, "CHUNK", 700)
+    picked = rng.choice(N, 2500)
+    many = LinearObjective(plain, Y, Logistic()).take(picked).gradient_sum(w, 0.3)
+    compiled.use(False)
+    same(many, LinearObjective(matrix, Y, Logistic()).take(picked).gradient_sum(w, 0.3))
 
 
 def test_one_record_moves_a_sum_by_its_clip_and_no_more(passes: str) -> None:
