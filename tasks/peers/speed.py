@@ -483,9 +483,8 @@ def measured(n: int, elsewhere: bool = True, kept: Path | None = None) -> dict[s
         if name not in done:
             done[name] = work()
             if kept is not None:
-                kept.write_text(
-                    "\n".join(map(json.dumps, [head, *([k, v] for k, v in done.items())]))
-                )
+                make_private(kept.parent)
+                kept.write_text("\n".join(map(json.dumps, [head, *map(list, done.items())])))
     if kept is not None:
         kept.unlink(missing_ok=True)
     return {**head, "lines": [one for lines in done.values() for one in lines]}

@@ -4,6 +4,9 @@ done beside it.
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -30,6 +33,34 @@ def test_work_is_taken_in_rotation_and_the_first_turn_does_not_count() -> None:
         lambda: float(next(ticks)),
     )
     assert seen == ["a", "b"] * 3
+
+
+def test_an_interrupted_run_goes_on_where_it_was_on_the_same_machine_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, seen, broken = tmp_path / "home" / "speed.jsonl", [], [True]
+
+    def work(name: str) -> list[speed.Line]:
+        seen.append(name)
+        if name == "second" and broken:
+            raise KeyboardInterrupt
+        return [speed.line(name, "", None, 2.0)]
+
+    monkeypatch.setattr(
+        speed, "sections", lambda n, elsewhere: {k: partial(work, k) for k in ("first", "second")}
+    )
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            speed.measured(100, kept=kept)
+    assert seen == ["first", "second", "second"]
+    with pytest.raises(KeyboardInterrupt):
+        speed.measured(200, kept=kept)  # of another size: from the beginning
+    assert seen[3:] == ["first", "second"]
+    broken.clear()
+    found = speed.measured(200, kept=kept)
+    assert seen[5:] == ["second"] and not kept.exists()
+    assert [one["what"] for one in found["lines"]] == ["first", "second"]
+    assert found["processors"] >= 1 and found["versions"]["numpy"] == np.__version__
 
 
 def test_made_rows_are_of_the_shape_that_the_design_names() -> None:
