@@ -220,9 +220,9 @@ class Layout:
         for block in (b for b in blocks if b.kind == "one_hot" and len(b.columns) > 1):
             member = np.zeros(self.width)
             member[list(block.columns)] = 1.0
+            sums = np.maximum(*(np.maximum(end @ member, 0.0) for end in ends))
             most = float(member @ self.constant)
-            for first, last in zip(self.starts[:-1], self.starts[1:], strict=True):
-                most += max(float((end[first:last] @ member).max(initial=0.0)) for end in ends)
+            most += float(np.maximum.reduceat(sums, self.starts[:-1]).sum()) if self.levels else 0.0
             if most > 1.0 + tolerance:
                 return False
         return True

@@ -150,14 +150,8 @@ def _coded_sums(narrow, wide, fractions, fraction_of, active, starts, places, ta
     return mass
 
 
-@jit
-def coded_gradient(narrow, wide, fractions, fraction_of, active, starts, places, table, y,
-                   begin, end, middle, start, hidden, mode, loss, h, up, down, clip, heights,
-                   tilts):  # fmt: skip
-    """``_coded_sums`` of rows ``begin`` to ``end``."""
-    return _coded_sums(narrow, wide, fractions, fraction_of, active, starts, places, table, y,
-                       begin, end, middle, start, hidden, mode, loss, h, up, down, clip, heights,
-                       tilts)  # fmt: skip
+# By its own name for ``coded_picked``, which was compiled with it.
+coded_gradient = _coded_sums
 
 
 @jit
@@ -180,7 +174,7 @@ def coded_picked(narrow, wide, fractions, fraction_of, rows, active, starts, pla
     mass = 0.0
     for s in range(0, len(rows), BLOCK):
         t = min(s + BLOCK, len(rows))
-        own = rows[s:t]
+        own, first = rows[s:t], s - s  # for a literal 0 all of the sums would be compiled anew
         for k in active:
             if k < few:
                 _bring(small[k], narrow[k], own)
@@ -189,7 +183,7 @@ def coded_picked(narrow, wide, fractions, fraction_of, rows, active, starts, pla
             if fraction_of[k] >= 0:
                 _bring(shares[fraction_of[k]], fractions[fraction_of[k]], own)
         mass += _coded_sums(small, large, shares, fraction_of, active, starts, places, table,
-                            y[s:t], 0, t - s, middle, start, hidden, mode, loss, h, up, down,
+                            y[s:t], first, t - s, middle, start, hidden, mode, loss, h, up, down,
                             clip, heights, tilts)  # fmt: skip
     return mass
 

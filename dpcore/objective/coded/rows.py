@@ -320,7 +320,7 @@ class CodedPick(CodedRows):
         super().__init__(
             source.table, source.layout, source.normalise, source.measured, source.seen
         )
-        self.source, self.picked = source.table, np.ascontiguousarray(picked)
+        self.source, self.picked = source.table, np.ascontiguousarray(picked, dtype=np.int64)
         self.n = len(self.picked)
 
     @cached_property
