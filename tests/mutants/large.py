@@ -11,6 +11,7 @@ WORKERS = "tests/tasks/data/test_workers.py"
 NEIGHBOURS = "tests/neighbours/test_rows.py"
 KERNELS = "dpcore/objective/kernels.py"
 COMPILED = "dpcore/objective/coded/kernels.py"
+VIEWS = "tests/dpcore/objective/test_objective.py"
 FOLDS = "dpcore/objective/shards.py"
 
 MUTANTS = [
@@ -104,9 +105,36 @@ MUTANTS = [
     ),
     Mutant(
         "dpcore/noise.py",
-        "for _ in range(halvings - 1):",
-        "for _ in range(halvings):",
+        "_words(halvings * words, rng).reshape(halvings, words)",
+        "_words((halvings + 1) * words, rng).reshape(halvings + 1, words)",
         "tests/dpcore/test_coins.py",
+    ),
+    Mutant(
+        "dpcore/noise.py",
+        "np.bitwise_and.reduce(thrown, axis=0)",
+        "np.bitwise_or.reduce(thrown, axis=0)",
+        "tests/dpcore/test_coins.py",
+    ),
+    Mutant(
+        COMPILED, "found[i] = column[np.uint64(rows[i])]", "found[i] = column[np.uint64(i)]", CODED
+    ),
+    Mutant(
+        "dpcore/objective/rows.py",
+        "Scaled(self.inner.gather(rows), self.shift, self.scale, self.lengths[rows])",
+        "Scaled(self.inner.gather(rows), self.shift, self.scale, self.lengths[: len(rows)])",
+        VIEWS,
+    ),
+    Mutant(
+        "dpcore/objective/linear.py",
+        "self._views, self._whole = {}, None",
+        "self._views = {}",
+        VIEWS,
+    ),
+    Mutant(
+        "dpcore/objective/linear.py",
+        "return whole.transform(shift, scale).take(picked)",
+        "return whole.transform(shift, scale)",
+        VIEWS,
     ),
     Mutant("tasks/data/cluster.py", "range(TRIES)", "range(1)", WORKERS),
     Mutant("tasks/data/workers.py", "now - rows.asked > IDLE", "False", WORKERS),

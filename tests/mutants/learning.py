@@ -303,7 +303,12 @@ MUTANTS += [
         "return np.asarray(times(W))",
         "tests/tasks/compare/test_iterates.py",
     ),
-    Mutant("dpcore/objective/linear.py", "            self._views = {}\n", "", TEST_ROWS),
+    Mutant(
+        "dpcore/objective/linear.py",
+        "            self._views, self._whole = {}, None\n",
+        "",
+        TEST_ROWS,
+    ),
     Mutant(
         "dpcore/objective/users.py",
         "        self.rows.check_rows(problem)\n",
