@@ -48,7 +48,7 @@ def show_speed(as_json: bool, rows: int = 1_000_000) -> None:
     """``dpflows bench --speed``: ratios of one run on made-up rows; nothing is spent. What an
     interrupted one has measured already is kept in the home folder.
     """
-    from tasks.peers.speed import measured
+    from tasks.peers.bench import measured
 
     home = Home.find().root
     compiled.use(True, home / "kernels")

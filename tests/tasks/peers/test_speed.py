@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from dpcore.objective import compiled
-from tasks.peers import speed
+from tasks.peers import bench, speed
 
 
 def test_every_line_is_measured_beside_what_it_is_compared_with(monkeypatch) -> None:
     monkeypatch.setattr(compiled, "available", lambda: False)  # compiling is measured elsewhere
-    found = speed.measured(2000, elsewhere=False)
+    found = bench.measured(2000, elsewhere=False)
     assert found["passes"] == "numpy" and not compiled.in_use()
     names = [line["what"] for line in found["lines"]]
     assert len(names) == len(set(names)) >= 11
@@ -47,17 +47,17 @@ def test_an_interrupted_run_goes_on_where_it_was_on_the_same_machine_alone(
         return [speed.line(name, "", None, 2.0)]
 
     monkeypatch.setattr(
-        speed, "sections", lambda n, elsewhere: {k: partial(work, k) for k in ("first", "second")}
+        bench, "sections", lambda n, elsewhere: {k: partial(work, k) for k in ("first", "second")}
     )
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
-            speed.measured(100, kept=kept)
+            bench.measured(100, kept=kept)
     assert seen == ["first", "second", "second"]
     with pytest.raises(KeyboardInterrupt):
-        speed.measured(200, kept=kept)  # of another size: from the beginning
+        bench.measured(200, kept=kept)  # of another size: from the beginning
     assert seen[3:] == ["first", "second"]
     broken.clear()
-    found = speed.measured(200, kept=kept)
+    found = bench.measured(200, kept=kept)
     assert seen[5:] == ["second"] and not kept.exists()
     assert [one["what"] for one in found["lines"]] == ["first", "second"]
     assert found["processors"] >= 1 and found["versions"]["numpy"] == np.__version__
@@ -73,7 +73,7 @@ def test_made_rows_are_of_the_shape_that_the_design_names() -> None:
 
 @pytest.mark.slow
 def test_what_runs_in_processes_of_its_own_is_measured_or_said_to_be_missing() -> None:
-    lines = [*speed.libraries(4000), *speed.start()]
+    lines = [*bench.libraries(4000), *speed.start()]
     assert [line["what"].split(" at ")[0] for line in lines] == [
         "dp_sgd epoch",
         "dp_sgd epoch",
