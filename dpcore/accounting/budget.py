@@ -82,14 +82,17 @@ class Lease:
         method = isinstance(value, MethodType)  # has no records but those of its object
         if not method and _reads(value):
             return Lease(value, self._life, (*self._views, step))
-        if not method and (not callable(value) or isinstance(value, type)):
-            return value
+        asks = method or (callable(value) and not isinstance(value, type))
+        return self._living(step, value) if asks else value
+
+    def _living(self, step: View, asked: Callable[..., Any]) -> Callable[..., Any]:
+        """``asked``, which needs this life at every call."""
 
         def living(*arguments: Any, **named: Any) -> Any:
             self._life.require(step.name)
             given = (*arguments, *named.values())
             self._life.tell(Call(step.name, given, getattr(self._batch, "n", 0), self._views))
-            return self._leased(View(step.name, given), value(*arguments, **named))
+            return self._leased(View(step.name, given), asked(*arguments, **named))
 
         return living
 

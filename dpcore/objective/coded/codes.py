@@ -180,6 +180,12 @@ class Layout:
         found.sum_duplicates()
         return found
 
+    def _most(self, ends: Sequence[csr_array], member: Array) -> float:
+        """The largest product of a row with ``member`` (d,), levels and fractions at will."""
+        sums = np.maximum(*(np.maximum(end @ member, 0.0) for end in ends))
+        largest = np.maximum.reduceat(sums, self.starts[:-1]) if self.levels else sums
+        return float(member @ self.constant) + float(largest.sum())
+
     def stored(self, codes: Sequence[Array]) -> list[Array]:
         """Codes of the stored columns from those of the declared ones, each (n,), in the width that
         they are kept.
@@ -220,10 +226,7 @@ class Layout:
         for block in (b for b in blocks if b.kind == "one_hot" and len(b.columns) > 1):
             member = np.zeros(self.width)
             member[list(block.columns)] = 1.0
-            sums = np.maximum(*(np.maximum(end @ member, 0.0) for end in ends))
-            most = float(member @ self.constant)
-            most += float(np.maximum.reduceat(sums, self.starts[:-1]).sum()) if self.levels else 0.0
-            if most > 1.0 + tolerance:
+            if self._most(ends, member) > 1.0 + tolerance:
                 return False
         return True
 
