@@ -8,7 +8,7 @@ scipy are called directly.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -86,7 +86,22 @@ class Sparse(Rows):
     def stretches(self) -> Iterator[tuple[slice, Callable[[Array], Array]]]:
         for start in range(0, self.n, STRETCH):
             rows = slice(start, min(start + STRETCH, self.n))
-            yield rows, self._part(rows).__matmul__
+            yield rows, partial(self._times, rows)
+
+    def _times(self, rows: slice, W: Array) -> Array:
+        if W.ndim > 1:
+            return np.asarray(self._part(rows) @ W)
+        w, scores = np.asarray(W, dtype=np.float64), np.zeros(rows.stop - rows.start)
+        loops.csr_matvec(len(scores), self.width, *self._cut(rows), w, scores)
+        return scores
+
+    def _cut(self, rows: slice) -> tuple[Array, Array, Array]:
+        """Ends, places and values of these rows, not copied: a matrix of them would look at each
+        place.
+        """
+        ends = self._X.indptr[rows.start : rows.stop + 1]
+        kept = slice(ends[0], ends[-1])
+        return ends - ends[0], self._X.indices[kept], self._X.data[kept]
 
     def _part(self, rows: slice) -> csr_array:
         """These rows, without a copy of their entries."""
@@ -101,7 +116,13 @@ class Sparse(Rows):
     def weighted_sum(self, W: Array, coefficient: Coefficient) -> Array:
         total = np.zeros(W.T.shape)
         for rows, z in self.scores(W):
-            total += (self._part(rows).T @ coefficient(rows, z)).T
+            c = coefficient(rows, z)
+            if W.ndim > 1:
+                total += (self._part(rows).T @ c).T
+                continue
+            part = np.zeros(self.width)
+            loops.csc_matvec(self.width, len(c), *self._cut(rows), np.ascontiguousarray(c), part)
+            total += part
         return total.T
 
     def group_sums(self, coefficients: Array, ends: Array) -> Array:
