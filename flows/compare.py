@@ -229,7 +229,8 @@ def reserve_all(
         ledger = stack.enter_context(Ledger(ledger_url(job.config, job.schema, home)))
         ledger.reap()
         config = sha256(comparison.config.model_dump_json().encode()).hexdigest()
-        made = replace(charge_of(job), config_sha256=config).reserve(ledger, charge.events)
+        own = charge_of(job, as_read=comparison.rows.read_of(job.schema.name))
+        made = replace(own, config_sha256=config).reserve(ledger, charge.events)
         found[data] = stack.enter_context(reserved(made))
     return found
 

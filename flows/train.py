@@ -156,7 +156,7 @@ def _steps(config: TrainConfig) -> dict[str, Any]:
         run = hooked("before_reserve", Run(job, planned, loaded, objective, objective))
         with mlflow_run(store, job, planned) as run_id:
             run = replace(run, folder=store.home.outbox / run_id)
-            with reserved(reserve_step(job, planned, ledger)) as reservation:
+            with reserved(reserve_step(job, planned, ledger, loaded)) as reservation:
                 run = hooked("before_fit", run, reservation)
                 iterates = Sealed(run.job.kind.iterates(run.job, run.planned))
                 observers, progress = (iterates, *run.observers), reporter.get().progress

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from hashlib import file_digest, sha256
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from tasks.data import Reading
 from tasks.kinds.base import Job, reading_of
 from tasks.kinds.engine import choose
 from tasks.readers import source_paths
+from tasks.readers.once import AsRead
 from tasks.readers.parts import Part
 
 KEPT = 4  # folds that a thread keeps: the cells of a batch walk over few of them
@@ -44,12 +46,14 @@ class Fold:
 @dataclass(frozen=True)
 class Table:
     """Encoded rows: those to be split, the declared test part, or the partition files of a ranking,
-    each whole.
+    each whole; and of which data set they are, from which files.
     """
 
     train: Any
     test: Any = None
     parts: tuple[Sessions, ...] = ()
+    data: str = ""
+    read: AsRead = field(default_factory=AsRead)
 
 
 class Rows:
@@ -95,6 +99,11 @@ class Rows:
                 "public.n, or use adjacency add_remove."
             )
         return found
+
+    def read_of(self, data: str) -> AsRead:
+        """The files of a data set as they were at each reading of them."""
+        found = [table.read.files for table in self._tables.values() if table.data == data]
+        return AsRead(tuple(chain.from_iterable(found)))
 
     def part(self, cell: Cell) -> Fold:
         """The fold of a cell; the last few are kept, for each thread its own."""
@@ -214,11 +223,11 @@ def read(job: Job, protocol: ProtocolSection) -> Table:
         # exact counts are checked by ``Rows.table``
         counted = replace(job, problem=replace(job.problem, adjacency=Adjacency.ADD_REMOVE))
         found = job.kind.load(counted, reading_of(job))
-        return Table(found.train, found.test)
+        return Table(found.train, found.test, (), job.schema.name, found.read)
     # A promise about the rows, of whatever relation: nothing is refused for their labels;
     # ``Rows.table`` counts them.
     loaded = reading_of(job).load(job.encoder, None if job.public else Adjacency.ADD_REMOVE)
-    return Table(loaded.train, loaded.test)
+    return Table(loaded.train, loaded.test, (), job.schema.name, loaded.read)
 
 
 def _partition(job: Job, folds: int) -> Table:

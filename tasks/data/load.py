@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,7 @@ from tasks.data.units import unit_names
 from tasks.home import Home
 from tasks.readers import Chunk, Paths, frame_chunks, open_chunks, source_paths, test_files
 from tasks.readers.chunk import packing
+from tasks.readers.once import AsRead
 from tasks.readers.parts import Part
 from tasks.schema import Schema
 
@@ -100,6 +101,7 @@ class Loaded:
     users: np.ndarray | None = None
     groups: np.ndarray | None = None
     one_class: bool = False  # an exact fact on records: for the operator alone
+    read: AsRead = field(default_factory=AsRead)  # its files as they were while it read them
 
 
 @dataclass(slots=True)
@@ -162,6 +164,7 @@ def load(
             f"{schema.source.how}"
         )
     large = spool is not None or storage.shards or (not storage.coding and _large([*files, *tests]))
+    read = AsRead.of([*files, *tests])
     place = spool or Home.find().root / "rows"
     sweep(place)  # what a killed process left goes with the next one that reads, large or not
     if large:
@@ -172,7 +175,8 @@ def load(
         found = _load(schema, encoder, files, tests, frame, test_frame, adjacency, wanted, folder)
     if large:
         give_back_memory()
-    return found
+    read.require()
+    return replace(found, read=read)
 
 
 def _load(

@@ -12,6 +12,7 @@ from tasks.ledger import Blocks, Charge, RowFacts
 from tasks.ledger.reader import LedgerReader
 from tasks.profile.private import budgets_of
 from tasks.readers import source_paths, test_files
+from tasks.readers.once import AsRead
 from tasks.readers.parts import Part
 
 
@@ -52,9 +53,9 @@ def require_declared(job: Job, ledger: LedgerReader) -> None:
     ledger.require_facts(job.schema.name, RowFacts.of(job.schema), job.problem.n)
 
 
-def charge_of(job: Job, reading: Reading | None = None) -> Charge:
+def charge_of(job: Job, reading: Reading | None = None, as_read: AsRead | None = None) -> Charge:
     """What a release of this job charges: the blocks that it reads, or those of another ``reading``
-    of its data.
+    of its data; ``as_read``, for files that were read by now, refuses others.
     """
     rows = reading_of(job) if reading is None else reading
     files, all_of_them = require_files(job), all_files(job)
@@ -71,6 +72,7 @@ def charge_of(job: Job, reading: Reading | None = None) -> Charge:
         config_sha256=job.config.sha256,
         facts=RowFacts.of(job.schema),
         reading=described_reading(job),
+        as_read=as_read,
     )
     for file in charge.test_files:
         charge.require_own_test(budgets_of(file))

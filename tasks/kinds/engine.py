@@ -21,12 +21,13 @@ from dpcore.train import Planned
 from dpcore.train.planning import resolve_name
 from tasks.data import Loaded, Reading, Report
 from tasks.data.cluster import Cluster, RemoteRows, connect
-from tasks.data.rows import require_countable
+from tasks.data.rows import mine_of, require_countable
 from tasks.data.store import PLAIN, Storage
 from tasks.data.workers import Source
 from tasks.home import Home
 from tasks.kinds.base import Array, Job, Metrics
-from tasks.readers import source_paths
+from tasks.readers import require_different, source_paths
+from tasks.readers.once import AsRead
 
 # Bytes of the matrix in memory from which rows go to shards on disk: twice it is what loading
 # takes.
@@ -103,6 +104,8 @@ def why_not_dask(job: Job) -> str:
         return "beside evaluate.release, whose counts need every row here"
     if split not in ("none", "hash"):
         return f"for split.kind={split}, which goes by the place of a row in all files"
+    if job.config.data.test_path is not None:
+        return "beside data.test_path, whose rows no worker reads"
     return ""
 
 
@@ -263,7 +266,10 @@ def on_workers(job: Job, rows: Reading, fast: bool) -> Loaded:
         -(-job.problem.n // len(files)),
         folder,
     )
+    require_different(job.schema, files, mine=mine_of(job.schema, rows.blocks))
+    read = AsRead.of(files)
     cluster = Cluster(source, *connect(engine.address, engine.workers, tls))
+    read.require()
     sides: list[Any] = [RemoteRows(cluster, side) for side in ("train", "test")]
     if not sides[0].shape[0]:
         raise InputError(
@@ -272,7 +278,8 @@ def on_workers(job: Job, rows: Reading, fast: bool) -> Loaded:
         )
     made = [Data(X, np.broadcast_to(np.nan, X.shape[0]), job.encoder.design) for X in sides]
     report = Report(made[0].n, made[1].n, {}, {})
-    return Loaded(made[0], made[1] if made[1].n else None, report, ", ".join(map(str, files)))
+    told = ", ".join(map(str, files))
+    return Loaded(made[0], made[1] if made[1].n else None, report, told, read=read)
 
 
 def by_counts(sums: LinearObjective | ShardedObjective, weights: Array) -> Metrics:

@@ -55,6 +55,7 @@ class Charge:
     weights_sha256: str | None = None  # of the model that a released number is about
     facts: RowFacts | None = None
     reading: Mapping[str, Any] | None = None
+    as_read: Any = None  # ``tasks.readers.once.AsRead``: the files as they were when they were read
 
     def require_own_test(self, owners: Iterable[str]) -> None:
         """Raise ``InputError`` where the test table belongs to other private data sets: this charge
@@ -76,11 +77,15 @@ class Charge:
         """Charge ``events``; on disk when this returns.
 
         Raises ``BudgetExceeded`` where a block has no room, ``InputError`` for test rows of another
-        private data set.
+        private data set, and for files that were changed since they were read: the ledger would
+        know others.
         """
         self.require_own_test(
             ledger.private_names(None, self.test_files) if self.test_files else ()
         )
+        marks = ledger.fingerprint(self.files) if self.files else None
+        if self.as_read is not None:
+            self.as_read.require(self.files)
         return ledger.reserve(
             self.dataset,
             events,
@@ -92,7 +97,7 @@ class Charge:
             },
             public=self.public,
             period=self.period,
-            fingerprint=ledger.fingerprint(self.files) if self.files else None,
+            fingerprint=marks,
             division=self.division,
             facts=self.facts,
             reading=None if self.reading is None else dict(self.reading),

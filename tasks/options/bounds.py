@@ -338,6 +338,7 @@ class Bounds(Option):
         """Rows are encoded again, by the bounds that are known now."""
         job, planned, notes = release_bounds(run.job, run.planned, reservation)
         data = load_records(job)
+        run.data.open().read.require()  # what was charged is what is read now
         sums = build_objective(job, data)
         return replace(
             run,

@@ -121,7 +121,8 @@ def release_metrics(
 
     against = None if wanted.against is None else np.array(wanted.against)
     records = ConfusionCounts(part, weights, job.problem.outputs, against)
-    charge = replace(charge_of(job), weights_sha256=belongs_to(folder)["weights_sha256"])
+    weights_sha256 = belongs_to(folder)["weights_sha256"]
+    charge = replace(charge_of(job, as_read=data.read), weights_sha256=weights_sha256)
     counts, text = charged_once(
         ledger, charge, mechanism, records, ConfusionCounts.cells, tell, "metrics"
     )

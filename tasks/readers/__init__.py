@@ -20,9 +20,28 @@ from dpcore.preprocess.frames import as_frame
 from dpcore.synthetic import GENERATORS
 from tasks.readers import numbers, tables
 from tasks.readers.arff import is_arff
-from tasks.readers.chunk import Chunk, EmptyTable, Mine, chunk_rows, is_nested, table_kind
-from tasks.readers.declared import as_declared, check_names, column_numbers, dtype_of, number_marks
-from tasks.readers.parts import SCHEME, Part, SqlTable, is_wild, partition, parts_at, require_once
+from tasks.readers.chunk import Chunk, EmptyTable, Mine, chunk_rows, table_kind
+from tasks.readers.declared import (
+    as_declared,
+    check_names,
+    column_numbers,
+    dtype_of,
+    made_cells,
+    mine_in,
+    number_marks,
+    plain_columns,
+    said_cells,
+)
+from tasks.readers.once import copies, same_content
+from tasks.readers.parts import (
+    SCHEME,
+    Part,
+    SqlTable,
+    is_wild,
+    packed_or_not,
+    parts_at,
+    require_once,
+)
 from tasks.readers.sql import read_sql, sql_table
 from tasks.readers.text import read_text
 from tasks.schema import Schema
@@ -54,11 +73,12 @@ def open_chunks(
     if schema.source.format == "idx":
         yield from numbers.read_idx(schema, files)
         return
+    require_different(schema, files, skip_lines, mine)
     empty: EmptyTable | None = None
     read = False
     for number, part in enumerate(files):
-        made = _made_cells(schema, part, number, len(files))
-        own = _mine_in(schema, made, mine)
+        made = made_cells(schema, part, number, len(files))
+        own = mine_in(schema, made, mine)
         try:
             for chunk in read_part(schema, part, skip_lines, own):
                 read = True
@@ -67,6 +87,39 @@ def open_chunks(
             empty = empty or error
     if empty is not None and not read:
         raise empty
+
+
+def require_different(
+    schema: Schema, files: Sequence[Part], skip_lines: int | None = None, mine: Mine | None = None
+) -> None:
+    """Raise ``InputError`` where two parts hold the same rows, for each of them would count twice.
+
+    Parts of which no row is read are no such; nor are parts that differ in the cells which their
+    folders or their places in the list say.
+    """
+    numbers_of = {str(part): number for number, part in enumerate(files)}
+    for group in copies(files):
+        seen: dict[tuple[tuple[str, str], ...], Part] = {}
+        for part in group:
+            made = made_cells(schema, part, numbers_of[str(part)], len(files))
+            chunk = _first_read(schema, part, skip_lines, mine_in(schema, made, mine))
+            if chunk is None:
+                continue
+            said = tuple(said_cells(schema, chunk, made).items())
+            if said in seen:
+                raise same_content(seen[said], part)
+            seen[said] = part
+
+
+def _first_read(
+    schema: Schema, part: Part, skip_lines: int | None, mine: Mine | None
+) -> Chunk | None:
+    """The first chunk of a part with a row that is read; None where there is none."""
+    chunks = read_part(schema, part, skip_lines, mine)
+    try:
+        return next((c for c in chunks if mine is None or bool(np.any(mine(c.table)))), None)
+    except EmptyTable:
+        return None
 
 
 def read_part(
@@ -126,38 +179,15 @@ def format_of(declared: str, part: Part) -> str:
     return declared
 
 
-def _made_cells(schema: Schema, part: Part, number: int, count: int) -> dict[str, str]:
-    """The cells of a part that its folders and its place in the list say, of declared columns
-    alone.
-    """
-    wanted = {*schema.columns, schema.label.column}
-    found = {name: value for name, value in partition(part).items() if name in wanted}
-    if schema.source.tag and count == len(schema.source.tags):
-        found[schema.source.tag] = schema.source.tags[number]
-    return found
-
-
-def _mine_in(schema: Schema, made: dict[str, str], mine: Mine | None) -> Mine | None:
-    """``mine`` of a part whose folder names the block of all its rows, unless the file does."""
-    column = None if schema.block is None else schema.block.column
-    if mine is None or column not in made:
-        return mine
-    inside = bool(mine(pd.DataFrame({column: [made[column]]}, dtype=object))[0])
-    return lambda rows: mine(rows) if column in rows else np.full(len(rows), inside)
-
-
 def _with_cells(
     schema: Schema, chunk: Chunk, made: dict[str, str], mine: Mine | None = None
 ) -> Chunk:
     """``chunk`` with the same cell in every row of the columns ``made``, where the file has no such
     column.
     """
-    if not isinstance(chunk.table, pd.DataFrame):
-        return chunk
-    tag, columns, faults = schema.source.tag, {}, list(chunk.faults)
-    for name, cell in made.items():
-        if name in chunk.table and name != tag:
-            continue
+    columns: dict[str, Any] = {}
+    faults = list(chunk.faults)
+    for name, cell in said_cells(schema, chunk, made).items():
         columns[name] = pd.Categorical([cell] * chunk.rows)
         if dtype_of(schema, name) == "float64":
             marks = number_marks(schema, [name])[name]
@@ -185,7 +215,7 @@ def frame_chunks(
         check_names(schema, where, names)
         if not len(frame):
             raise InputError(f"{where}: it has no rows; give a table with rows.")
-        frame = _plain_columns(schema, where, frame.set_axis(names, axis=1))
+        frame = plain_columns(schema, where, frame.set_axis(names, axis=1))
         step = chunk_rows(len(frame.columns))
         for start in range(0, len(frame), step):
             yield Chunk(frame.iloc[start : start + step])
@@ -201,18 +231,6 @@ def frame_chunks(
         yield Chunk(
             piece.drop(columns=label).to_numpy(dtype=float), piece[label].to_numpy(), queries
         )
-
-
-def _plain_columns(schema: Schema, where: str, frame: pd.DataFrame) -> pd.DataFrame:
-    """The columns of one value a cell; raises ``InputError`` where another one is used."""
-    nested = [str(name) for name in frame if is_nested(frame[name])]
-    for name in nested:
-        if dtype_of(schema, name) is not None or name in schema.split.by:
-            raise InputError(
-                f"{where}: Expected texts, numbers, dates or Booleans in column {name!r}, got "
-                "lists or the like; store one value a cell, or ignore the column."
-            )
-    return frame.drop(columns=nested) if nested else frame
 
 
 def made_frame(schema: Schema) -> pd.DataFrame:
@@ -337,12 +355,6 @@ def _require_inside(
                     "which has none of that name; give the file itself, the right folder, or "
                     f"{str(folder / '*')!r} for all files in it as parts.{how}"
                 )
-
-
-def packed_or_not(file: Path) -> Path:
-    """``file``, or the same without its .gz where only that is there."""
-    plain = file.with_suffix("") if file.suffix == ".gz" else file
-    return plain if plain.is_file() and not file.is_file() else file
 
 
 def test_files(schema: Schema, files: list[Part], test_path: Paths) -> list[Part]:

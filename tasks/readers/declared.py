@@ -18,7 +18,7 @@ from dpcore.identity import declared_names
 from dpcore.preprocess.column_encoders import factors
 from dpcore.preprocess.design import SHOWN
 from dpcore.preprocess.encoder import unknown_column
-from tasks.readers.chunk import Fault
+from tasks.readers.chunk import Chunk, Fault, Mine, is_nested
 from tasks.readers.parts import Part, partition
 from tasks.schema import Schema
 from tasks.schema.sections import BLANK_MARKS, TextSpec
@@ -220,3 +220,43 @@ def check_names(schema: Schema, where: Part | str, names: list[str]) -> None:
             f"{where}: column {extra[0]!r} is not declared ({len(extra)} such); declare it with "
             "kind: ignore, or set undeclared: ignore."
         )
+
+
+def made_cells(schema: Schema, part: Part, number: int, count: int) -> dict[str, str]:
+    """The cells of a part that its folders and its place in the list say, of declared columns
+    alone.
+    """
+    wanted = {*schema.columns, schema.label.column}
+    found = {name: value for name, value in partition(part).items() if name in wanted}
+    if schema.source.tag and count == len(schema.source.tags):
+        found[schema.source.tag] = schema.source.tags[number]
+    return found
+
+
+def mine_in(schema: Schema, made: dict[str, str], mine: Mine | None) -> Mine | None:
+    """``mine`` of a part whose folder names the block of all its rows, unless the file does."""
+    column = None if schema.block is None else schema.block.column
+    if mine is None or column not in made:
+        return mine
+    inside = bool(mine(pd.DataFrame({column: [made[column]]}, dtype=object))[0])
+    return lambda rows: mine(rows) if column in rows else np.full(len(rows), inside)
+
+
+def said_cells(schema: Schema, chunk: Chunk, made: dict[str, str]) -> dict[str, str]:
+    """Of the cells ``made`` those that no column of the file itself stands for."""
+    if not isinstance(chunk.table, pd.DataFrame):
+        return {}
+    tag = schema.source.tag
+    return {name: cell for name, cell in made.items() if name == tag or name not in chunk.table}
+
+
+def plain_columns(schema: Schema, where: str, frame: pd.DataFrame) -> pd.DataFrame:
+    """The columns of one value a cell; raises ``InputError`` where another one is used."""
+    nested = [str(name) for name in frame if is_nested(frame[name])]
+    for name in nested:
+        if dtype_of(schema, name) is not None or name in schema.split.by:
+            raise InputError(
+                f"{where}: Expected texts, numbers, dates or Booleans in column {name!r}, got "
+                "lists or the like; store one value a cell, or ignore the column."
+            )
+    return frame.drop(columns=nested) if nested else frame

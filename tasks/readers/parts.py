@@ -92,6 +92,13 @@ class Remote:
     def stat(self) -> Facts:
         return self.facts
 
+    def now(self) -> Facts:
+        """What the file tells of itself now, past what its file system keeps of listings."""
+        kept = getattr(getattr(self.system, "handler", None), "fs", None)
+        if kept is not None:
+            kept.invalidate_cache()
+        return _facts(self.system.get_file_info(self.place))
+
     def is_file(self) -> bool:
         return True
 
@@ -253,7 +260,11 @@ def _system(url: str, what: str) -> tuple[Any, str]:
 
 
 def _file(url: str, place: str, info: Any, system: Any) -> Remote:
-    return Remote(url, Facts(0, info.size or 0, info.mtime_ns or 0), system, place)
+    return Remote(url, _facts(info), system, place)
+
+
+def _facts(info: Any) -> Facts:
+    return Facts(0, info.size or 0, info.mtime_ns or 0)
 
 
 def _unreachable(url: str, what: str, error: Exception) -> InputError:
@@ -282,17 +293,33 @@ def _pattern(place: str) -> str:
     return text
 
 
+def packed_or_not(file: Path) -> Path:
+    """``file``, or the same without its .gz where only that is there."""
+    plain = file.with_suffix("") if file.suffix == ".gz" else file
+    return plain if plain.is_file() and not file.is_file() else file
+
+
 def require_once(parts: Sequence[Part], what: str = "data.path") -> None:
-    """Raise ``InputError`` where a file is named twice: each of its records would be two."""
-    seen: set[Any] = set()
+    """Raise ``InputError`` where a file is named twice, by a link too: each of its records would be
+    two.
+    """
+    seen: dict[Any, Part] = {}
     for part in parts:
-        found = part.resolve()
+        found = _place(part)
         if found in seen:
+            first, other = str(seen[found]), str(part)
+            got = f"{other!r} twice" if first == other else f"{first!r} and {other!r}, one file"
             raise InputError(
-                f"Expected each file of {what} once, got {str(part)!r} twice, whose records would "
-                "count twice; name it once."
+                f"Expected each file of {what} once, got {got}, whose records would count twice; "
+                "name it once."
             )
-        seen.add(found)
+        seen[found] = part
+
+
+def _place(part: Part) -> Any:
+    """Where a file really lies, whatever it is called."""
+    facts = part.stat() if isinstance(part, Path) else None
+    return (facts.st_dev, facts.st_ino) if facts and facts.st_ino else part.resolve()
 
 
 def partition(part: Part) -> dict[str, str]:

@@ -114,7 +114,7 @@ def release_drift(epsilon: float, config: TrainConfig, block: str, ledger: Ledge
         }
         return json.dumps(stored, indent=1, sort_keys=True)
 
-    charge = charge_of(job, reading)
+    charge = charge_of(job, reading, loaded.read)
     try:
         counts, text = charged_once(
             ledger, charge, mechanism, BlockCounts(loaded.train), BlockCounts.counts, tell, "drift"

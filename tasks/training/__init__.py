@@ -143,15 +143,21 @@ def read_run(job: Job, planned: Planned) -> Run:
     return run
 
 
-def reserve_budget(job: Job, planned: Planned, ledger: Ledger) -> Reservation:
+def reserve_budget(
+    job: Job, planned: Planned, ledger: Ledger, loaded: Sealed | None = None
+) -> Reservation:
     """Charge the plan; on disk when this returns. Entries of processes that are gone are forfeited
     on the way.
+
+    Raises ``InputError`` where a file is no longer what ``loaded`` read of it.
 
     The ledger warns when it has seen the files under another name, which has a budget of its own or
     none.
     """
     ledger.reap(kept=[pending.entry for _, pending in outbox.waiting(Home.find())])
-    return replace(charge_of(job), period=job.config.data.period).reserve(ledger, planned.events)
+    read = None if loaded is None else loaded.open().read
+    charge = replace(charge_of(job, as_read=read), period=job.config.data.period)
+    return charge.reserve(ledger, planned.events)
 
 
 def fit_model(

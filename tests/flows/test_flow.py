@@ -158,6 +158,21 @@ def test_bad_rows_are_refused_before_anything_is_reserved(
     assert all(b"secretword" not in text + b64decode(text) for text in kept)
 
 
+def test_a_file_that_was_replaced_after_it_was_read_is_not_trained_on(
+    server: str, home: Home, small: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from flows import train as flow
+
+    def replaced(*given: object) -> None:
+        file = small.with_name("small.csv")
+        file.write_text("".join(file.read_text().splitlines(True)[:-5]))
+
+    monkeypatch.setattr(flow, "count_warning", replaced)
+    with pytest.raises(InputError, match=r"small\.csv to stay as it is"):
+        flow.train(config_of(small))
+    assert states(ledger) == []
+
+
 def test_unaffordable_run_is_refused_before_a_file_is_opened(
     server: str, home: Home, small: Path, ledger: Ledger
 ) -> None:

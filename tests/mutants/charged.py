@@ -18,9 +18,36 @@ READING, NAMES, ASKS = (
     "tests/dpcore/algorithms/test_asks.py",
 )
 
-CHAMPION = "tests/tasks/retraining/test_champion.py"
+PARTS, CHAMPION = "tests/tasks/readers/test_parts.py", "tests/tasks/retraining/test_champion.py"
 
 MUTANTS = [
+    # files that are charged are those that were read, once each
+    Mutant(
+        "tasks/readers/parts.py",
+        "(facts.st_dev, facts.st_ino) if facts and facts.st_ino else part.resolve()",
+        "part.resolve()",
+        PARTS,
+    ),
+    Mutant(
+        "tasks/readers/__init__.py",
+        "    require_different(schema, files, skip_lines, mine)\n",
+        "",
+        PARTS,
+    ),
+    Mutant("tasks/readers/once.py", "if gone or identity(part) != before:", "if gone:", READING),
+    Mutant("tasks/data/load.py", "    read.require()\n", "", READING),
+    Mutant(
+        "tasks/ledger/charge.py",
+        "            self.as_read.require(self.files)",
+        "            pass",
+        READING,
+    ),
+    Mutant(
+        "tasks/options/bounds.py",
+        "run.data.open().read.require()",
+        "pass",
+        "tests/tasks/options/test_estimated_bounds.py",
+    ),
     # weights that later runs may depend on, and the counts of two models
     Mutant(
         "tasks/record/stored.py",

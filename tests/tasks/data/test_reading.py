@@ -5,6 +5,8 @@ for what follows.
 from __future__ import annotations
 
 import ast
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -195,3 +197,57 @@ def test_both_sides_of_a_charge_are_known_by_their_bytes(tmp_path: Path) -> None
     charge_of(job).reserve(ledger, events).commit()
     for name in ("small.csv", "test.csv"):
         assert ledger.private_names(None, [tmp_path / name]) == ("small",)
+
+
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "other rows": lambda file: file.write_text("".join(file.read_text().splitlines(True)[:-9])),
+    "replaced by its copy": lambda file: (
+        file.with_suffix(".new").write_bytes(file.read_bytes())
+        and file.with_suffix(".new").replace(file)
+    ),
+    "gone": lambda file: file.unlink(),
+}
+
+
+@pytest.mark.parametrize("when", ["while it is read", "when it was read"])
+@pytest.mark.parametrize("how", CHANGES)
+def test_a_part_that_changes_before_it_is_charged_is_refused(
+    tmp_path: Path, how: str, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ledger would know other bytes than those that were trained on."""
+    write_small(tmp_path, np.random.default_rng(7))
+    (tmp_path / "lake").mkdir()
+    for k in range(2):
+        frame = small_frame(np.random.default_rng(8 + k))
+        frame.to_csv(tmp_path / "lake" / f"p-{k}.csv", index=False)
+    values = config_of(tmp_path / "small.yaml").model_dump(mode="json")
+    values["data"]["path"] = str(tmp_path / "lake" / "*")
+    job = training.prepare(type(config_of(tmp_path / "small.yaml")).model_validate(values))
+    ledger = Ledger(tmp_path / "ledger.db")
+    ledger.init("small", 3.0, 1e-6, "add_remove")
+    head, last = ledger.head(), tmp_path / "lake" / "p-1.csv"
+    planned = training.plan_training(job)
+    if when == "while it is read":
+        module = sys.modules["tasks.data.load"]
+        reading = module._load
+        monkeypatch.setattr(
+            module, "_load", lambda *given: (reading(*given), CHANGES[how](last))[0]
+        )
+        with pytest.raises(InputError, match=r"p-1\.csv to stay as it is"):
+            training.load_records(job)
+    else:
+        loaded = training.load_records(job)
+        CHANGES[how](last)
+        with pytest.raises(InputError, match=r"p-1\.csv to stay as it is"):
+            training.reserve_budget(job, planned, ledger, loaded)
+    assert ledger.head() == head
+
+
+def test_a_reading_that_stayed_as_it_was_is_charged(tmp_path: Path) -> None:
+    write_small(tmp_path, np.random.default_rng(7))
+    job = training.prepare(config_of(tmp_path / "small.yaml"))
+    ledger = Ledger(tmp_path / "ledger.db")
+    ledger.init("small", 3.0, 1e-6, "add_remove")
+    loaded, planned = training.load_records(job), training.plan_training(job)
+    training.reserve_budget(job, planned, ledger, loaded).cancel()
+    assert loaded.open().read.files

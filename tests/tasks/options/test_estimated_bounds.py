@@ -213,6 +213,20 @@ def test_the_training_does_not_start_without_the_estimate(
     assert states(ledger) == ["reserved", "cancelled"]
 
 
+def test_rows_that_were_replaced_before_the_second_reading_are_not_trained_on(
+    home: Home, tmp_path: Path, ledger: Ledger
+) -> None:
+    """The reservation names the bytes of the first one."""
+    path = write(tmp_path, "private")
+    job = training.prepare(config(path))
+    planned = training.plan_training(job)
+    found = training.read_run(job, planned)
+    reservation = training.reserve_budget(job, planned, ledger, found.data)
+    write(tmp_path, "private", frame().iloc[:-9])
+    with reservation, pytest.raises(InputError, match=r"small\.csv to stay as it is"):
+        bounds.Bounds().before_fit(found, reservation)
+
+
 def test_from_data_trains_and_never_leaves(home: Home, tmp_path: Path, ledger: Ledger) -> None:
     job = training.prepare(config(write(tmp_path, "from_data")))
     assert bounds.estimate_of(job) is None and "never released" in job.warnings[0]

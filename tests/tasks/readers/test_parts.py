@@ -130,6 +130,53 @@ def test_a_part_and_its_row_are_named(lake: Path) -> None:
         loaded([lake, lake / "day=2026-01-20"])
 
 
+COPIES: dict[str, Callable[[Path, Path], object]] = {
+    "link.csv": lambda one, other: other.symlink_to(one),
+    "hard.csv": lambda one, other: other.hardlink_to(one),
+    "copy.csv": lambda one, other: other.write_bytes(one.read_bytes()),
+    "packed.csv.gz": lambda one, other: other.write_bytes(gzip.compress(one.read_bytes())),
+    "packed.txt": lambda one, other: other.write_bytes(bz2.compress(one.read_bytes())),
+}
+
+
+@pytest.mark.parametrize("name", COPIES)
+@pytest.mark.parametrize("how", ["folder", "list", "other file system"])
+def test_a_file_under_two_names_is_refused(one: Path, name: str, how: str) -> None:
+    """By a link, as a copy, packed or not: each of its records would be two."""
+    COPIES[name](one, one.parent / name)
+    places = {
+        "folder": one.parent,
+        "list": [one, one.parent / name],
+        "other file system": f"local://{one.parent}/*",
+    }
+    with pytest.raises(InputError, match="count twice") as raised:
+        loaded(places[how])
+    assert {"one.csv", name} <= {word.rpartition("/")[2] for word in str(raised.value).split("'")}
+
+
+def test_parts_that_look_alike_and_are_none_twice(lake: Path) -> None:
+    """Their folders tell rows of equal cells apart, and a header alone holds none."""
+    place = lake / "day=2026-01-20" / "ward=B" / "p-7.csv"
+    pd.DataFrame({"age": [3.0], "note": ["x"], "died": ["no"]}).to_csv(place, index=False)
+    other = lake / "day=2026-01-20" / "ward=A" / "p-7.csv"
+    other.write_bytes(place.read_bytes())
+    for k in range(3):
+        (place.parent / f"q-{k}.csv").write_text("age,note,died\n")
+    assert loaded(lake).train.n == 92
+    (place.parent / "p-8.csv").write_bytes(place.read_bytes())
+    with pytest.raises(InputError, match=r"ward=B/p-7\.csv.*ward=B/p-8\.csv"):
+        loaded(lake)
+
+
+def test_files_that_differ_behind_a_common_beginning_are_read_whole(tmp_path: Path) -> None:
+    rows = pd.concat([ROWS] * 40)
+    for k in range(3):
+        rows.assign(age=rows["age"].where(np.arange(len(rows)) < len(rows) - 1, k)).to_csv(
+            tmp_path / f"p-{k}.csv", index=False
+        )
+    assert loaded(tmp_path).train.n == 3 * len(rows)
+
+
 def test_a_file_in_a_folder_that_is_no_table_is_refused_by_its_name(lake: Path) -> None:
     (lake / "README.md").write_text("# Visits\n\nOne row a visit.\n")
     with pytest.raises(InputError, match=r"README\.md"):

@@ -424,8 +424,8 @@ def test_idx_images(tmp_path, packed):
 def test_cifar10_batches(tmp_path):
     rng = np.random.default_rng(1)
     rows = np.column_stack([np.arange(10), rng.integers(0, 256, (10, 3072))]).astype(np.uint8)
-    for name in ("a.bin", "b.bin"):
-        (tmp_path / name).write_bytes(rows.tobytes())
+    (tmp_path / "a.bin").write_bytes(rows.tobytes())
+    (tmp_path / "b.bin").write_bytes(rows[::-1].tobytes())
     schema = matrix_schema(
         "cifar10",
         3072,
@@ -433,7 +433,7 @@ def test_cifar10_batches(tmp_path):
         label={"kind": "classes", "levels": list(range(10))},
     )
     data = loaded(schema, [tmp_path / "a.bin", tmp_path / "b.bin"]).train
-    assert data.X.shape == (20, 3072) and data.y.tolist() == [*range(10), *range(10)]
+    assert data.X.shape == (20, 3072) and data.y.tolist() == [*range(10), *range(9, -1, -1)]
     np.testing.assert_allclose(data.X[:10] * 255, rows[:, 1:])
     (tmp_path / "c.bin").write_bytes(rows.tobytes()[:-1])
     with pytest.raises(InputError, match="no multiple of 3073"):
