@@ -279,6 +279,13 @@ def read_head(schema: Schema, part: Part, skip: int, every: bool = True) -> Head
         )
     if every:
         _check_first(schema, part, first, names, "header" if cells else "schema")
+    if cells is not None and not set(names) & {*schema.columns, schema.label.column}:
+        # what stands there may be a record, so none of its cells is told
+        raise InputError(
+            f"{part}: the first line names none of the declared columns; if it is a row, declare "
+            "text.header: false (and text.names, for another order of columns), where titles come "
+            "first, text.skip_lines."
+        )
     check_names(schema, part, names)
     return Head(names, before, size + _mark(schema, part))
 
@@ -342,8 +349,8 @@ def _check_separator(schema: Schema, part: Part, cells: list[str]) -> None:
     other = next((mark for mark in SEPARATORS if line.count(mark) >= needed), None)
     if other is not None:
         raise InputError(
-            f"{part}: Expected cells separated by text.separator={schema.text.separator!r}, got "
-            f"the line {line[:60]!r}; declare text.separator: {other!r}."
+            f"{part}: Expected cells separated by text.separator={schema.text.separator!r}, got a "
+            f"first line without it; declare text.separator: {other!r}."
         )
 
 

@@ -274,3 +274,11 @@ def test_a_configuration_names_one_place_or_several(path: object) -> None:
 def test_what_names_no_place_is_refused(path: object) -> None:
     with pytest.raises(InputError, match="Expected a file, a glob, a folder, a URL, or a list of"):
         parse_config({"data": {"path": path}})
+
+
+@pytest.mark.parametrize("line", ["secret,17,2026-01-03,yes", "17,17,x,yes", "secret;17;x;yes"])
+def test_a_first_line_that_may_be_a_record_is_not_told(tmp_path: Path, line: str) -> None:
+    (tmp_path / "rows.csv").write_text(f"{line}\n" * 3)
+    with pytest.raises(InputError, match=r"first line .* declare text\.") as raised:
+        loaded(tmp_path / "rows.csv")
+    assert not {"secret", "17", "yes"} & set(str(raised.value).replace("'", " ").split())

@@ -180,7 +180,7 @@ REFUSED = {
     "wrong separator": (
         "sector;hours;y\nGov;40;yes\n",
         {},
-        "text.separator=',', got the line 'sector;hours;y'; declare .*: ';'",
+        "text.separator=',', got a first line without it; declare .*: ';'",
     ),
     "wrong separator, no header": (
         "Gov;40;yes\n",
