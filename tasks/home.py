@@ -44,10 +44,12 @@ class Home:
     @classmethod
     def find(cls, environ: Mapping[str, str] | None = None) -> Home:
         """The folder that ``DPFLOWS_HOME`` names, else ``runs`` in the working directory; nothing
-        is created.
+        is created. Raises ``InputError`` where a file has that name.
         """
         environ = os.environ if environ is None else environ
-        return cls(Path(environ.get("DPFLOWS_HOME") or "runs").expanduser().absolute())
+        found = cls(Path(environ.get("DPFLOWS_HOME") or "runs").expanduser().absolute())
+        found._require_folder()
+        return found
 
     @property
     def prefect(self) -> Path:
@@ -129,12 +131,15 @@ class Home:
                 else:
                     os.environ[name] = value
 
-    def _make_folders(self, *folders: Path) -> None:
-        if self.root.exists() and not self.root.is_dir():
+    def _require_folder(self) -> None:
+        there = next(place for place in (self.root, *self.root.parents) if place.exists())
+        if not there.is_dir():
             raise InputError(
-                f"Expected a folder for DPFLOWS_HOME, got the file {self.root}; name another "
-                "folder."
+                f"Expected a folder for DPFLOWS_HOME, got the file {there}; name another folder."
             )
+
+    def _make_folders(self, *folders: Path) -> None:
+        self._require_folder()
         for folder in folders:
             make_private(folder)
 

@@ -41,6 +41,14 @@ def test_default_is_runs_in_the_working_directory(
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_home_that_is_a_file_is_refused_by_whoever_asks_for_it(tmp_path: Path) -> None:
+    """By commands that read alone, too."""
+    (tmp_path / "file").write_text("")
+    for place in ("file", "file/below"):
+        with pytest.raises(InputError, match=f"got the file {tmp_path}/file;"):
+            Home.find({"DPFLOWS_HOME": str(tmp_path / place)})
+
+
 def test_a_file_in_the_way_is_named(tmp_path: Path, untouched_environment: None) -> None:
     (tmp_path / "runs").write_text("")
     with pytest.raises(InputError, match="got the file"):
