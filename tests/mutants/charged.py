@@ -229,7 +229,7 @@ MUTANTS = [
         BLOCKS,
     ),
     Mutant(
-        "tasks/readers/__init__.py",
+        "tasks/readers/declared.py",
         "inside = bool(mine(",
         "inside = True or bool(mine(",
         BLOCKS,
