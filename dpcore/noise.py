@@ -326,7 +326,7 @@ def by_coins(n: int, halvings: int, rng: np.random.Generator) -> Array:
     """Sorted rows of ``n``, each with chance exactly 2^-``halvings`` by itself: those whose fair
     coins all show heads, 64 rows at a time by the AND of random words.
     """
-    found = []
+    found: list[Array] = []
     for start in range(0, n, THROWN):
         rows = min(THROWN, n - start)
         words = -(-rows // 64)

@@ -267,13 +267,14 @@ class LinearObjective:
         those on batches too.
         """
 
-        def form() -> Self:
+        def form() -> Any:
             if self._whole is not None:
                 whole, picked = self._whole
                 return whole.transform(shift, scale).take(picked)
             return self._on(self.rows.scaled(shift, scale))
 
-        return self._kept("transform", (shift, scale), form)
+        found: Self = self._kept("transform", (shift, scale), form)
+        return found
 
     def columns(self, keep: Array) -> Self:
         """The same records with the columns ``keep`` alone; formed once for all steps on one

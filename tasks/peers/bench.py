@@ -207,7 +207,8 @@ def measured(n: int, elsewhere: bool = True, kept: Path | None = None) -> dict[s
 def _read(kept: Path | None, head: dict[str, Any]) -> dict[str, list[Line]]:
     """The sections of an interrupted run like this one; empty where there is none."""
     try:
-        first, *rest = map(json.loads, kept.read_text().splitlines()) if kept else [None]
+        texts = kept.read_text().splitlines() if kept else []
+        stored: list[Any] = [json.loads(text) for text in texts]
     except (OSError, ValueError):
         return {}
-    return dict(rest) if first == head else {}
+    return dict(stored[1:]) if stored[:1] == [head] else {}
