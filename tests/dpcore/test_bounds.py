@@ -271,7 +271,7 @@ OTHERS = {
     "objective.coded.rows.CodedRows.scaled_norms": "tests/dpcore/objective/test_coded.py, exactly",
     "objective.coded.codes.Squares.__init__": "tests/dpcore/objective/test_coded.py, exactly",
     "objective.coded.codes.Squares.roots": "tests/dpcore/objective/test_coded.py, exactly",
-    "preprocess.terms.additive": "a question of a model, by its encoder's public settings",
+    "preprocess.terms._band": "a question of a model, by its encoder's public settings",
     "descent.line_search.angle_between": "released values",
     "descent.minimise._newton": "a solver's progress; rounding_of_gradients covers it",
     "descent.minimise._newton_by_products": "a solver's progress; rounding_of_gradients covers it",

@@ -325,7 +325,7 @@ CALLERS = {
     "tasks/options/bounds.py": ("bounds",),
     "tasks/training/__init__.py": ("training", "search", "canaries"),
     "tasks/compare/cell.py": ("comparison",),
-    "tasks/peers/speed.py": (),  # rows that are made up for a measurement of time
+    "tasks/peers/bench.py": (),  # rows that are made up for a measurement of time
     **{f"tasks/kinds/{kind}.py": () for kind in ("table", "network", "sessions")},
 }
 CALLS = {"release_once", "open_door", "estimate_columns", "run"}

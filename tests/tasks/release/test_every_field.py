@@ -203,7 +203,7 @@ def reads() -> Iterator[tuple[str, str, str, str | None]]:
                 )
 
 
-NOT_MLFLOW = {"tasks/readers/__init__.py", "tasks/data/load.py"}  # tags of data files
+NOT_MLFLOW = {"tasks/readers/declared.py", "tasks/data/load.py"}  # tags of data files
 
 
 def test_every_tag_and_parameter_that_a_step_reads_is_listed() -> None:
