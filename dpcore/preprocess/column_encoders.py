@@ -227,6 +227,8 @@ def factors(cells: pd.Series) -> tuple[np.ndarray, list[Any]]:
         return np.asarray(cells.array.codes), _as_list(cells.array.categories)
     if cells.dtype == object and pd.api.types.infer_dtype(cells, skipna=True).startswith("mixed"):
         cells = cells.map(lambda v: canonical(v) if isinstance(v, bool | np.bool_) else v)
+    if isinstance(cells.dtype, np.dtype) and not cells.dtype.isnative:
+        cells = cells.astype(cells.dtype.newbyteorder("="))  # bytes of another machine
     try:
         plain = isinstance(cells.dtype, pd.StringDtype)
         if len(cells) > SMALL or not (plain or cells.dtype in (object, np.float64, np.int64, bool)):

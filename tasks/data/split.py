@@ -155,4 +155,4 @@ def _is_number(kind: Any) -> bool:
     """Whether cells are of a type whose texts are written in compiled passes."""
     if not isinstance(kind, np.dtype):
         return False
-    return kind.kind in "iu" or (kind.kind == "f" and kind.itemsize in FLOATS)
+    return kind.isnative and (kind.kind in "iu" or (kind.kind == "f" and kind.itemsize in FLOATS))

@@ -76,6 +76,7 @@ def columns() -> dict[str, pd.Series]:
         "float64": FLOATS,
         "float32": single(FLOATS),
         "float16": np.array([*EDGES[:10], 1.5], np.float16),
+        "other bytes first": np.array(EDGES, np.dtype(np.float64).newbyteorder()),
         "few floats": RNG.integers(0, 9, 2 * N) / 4,
         "integers as floats": np.array(WHOLE, dtype=float),
         "int64": np.array(WHOLE),
