@@ -8,6 +8,7 @@ from importlib.util import find_spec
 
 from tests.mutants import (
     accounting,
+    additive,
     audit,
     charged,
     comparisons,
@@ -36,6 +37,7 @@ ALWAYS = (
     tuning,
     large,
     learning,
+    additive,
     audit,
     home,
     rounding,
