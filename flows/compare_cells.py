@@ -25,7 +25,7 @@ from tasks.compare.cell import CellRecord
 from tasks.compare.config import CompareConfig
 from tasks.compare.grid import Setting
 from tasks.compare.resume import Comparison
-from tasks.data.cluster import security_of
+from tasks.data.scheduler import security_of
 from tasks.ledger import Reservation
 from tasks.peers.process import end_all
 

@@ -36,6 +36,7 @@ from tasks.kinds import quality
 from tasks.kinds.base import Job
 from tasks.kinds.charge import require_files, require_public
 from tasks.ledger import Ledger, ledger_url
+from tasks.options.engine import require_meant
 from tasks.record.sources import code_version
 from tasks.record.tracking import safe_name
 
@@ -306,6 +307,7 @@ def check_engine(config: CompareConfig, settings: Iterable[Setting]) -> None:
                 f"Expected runner: threads for engine.kind={engine.kind}, got {config.runner!r}: "
                 "cells that run elsewhere read their rows into their own memory; leave one out."
             )
+        require_meant(engine, connects=config.runner == "dask")
         return
     jobs = {setting.data: setting.job for setting in settings if kept_in(setting.job)}
     for name, job in jobs.items():

@@ -11,15 +11,12 @@ bit for bit: rows of a batch were drawn here, noise is drawn here when the sums 
 from __future__ import annotations
 
 import logging
-import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import pairwise
-from pathlib import Path
 from time import monotonic
 from typing import Any
-from urllib.parse import urlsplit
 from uuid import uuid4
 
 import numpy as np
@@ -28,16 +25,15 @@ from dpcore.errors import DPFlowsError, InputError
 from dpcore.losses import Array, Loss
 from dpcore.objective.linear import LinearObjective
 from dpcore.objective.shards import InShards, PerShard, ShardedObjective, Step
+from tasks.data.scheduler import unencrypted
 from tasks.data.store import written
 from tasks.data.workers import ChangedRows, Question, Source, answer, leave, sizes
 
-# Seconds without an answer after which a question is given up, between looks at who is still there,
-# and for a connection.
-PATIENCE, LOOK, CONNECT = 900.0, 1.0, 30.0
+# Seconds without an answer after which a question is given up, and between looks at who is there.
+PATIENCE, LOOK = 900.0, 1.0
 # How often workers may be lost over one question.
 TRIES = 5
 SIDES = ("train", "test")
-LOCAL = ("127.0.0.1", "localhost", "::1")
 
 
 class Cluster:
@@ -218,12 +214,6 @@ def scheduler_told() -> Iterator[None]:
         ) from None
 
 
-def unencrypted(address: str) -> bool:
-    """Whether what goes to ``address`` leaves this machine, and not by TLS."""
-    parts = urlsplit(address)
-    return parts.scheme != "tls" and parts.hostname not in LOCAL
-
-
 def refuse_open(addresses: Sequence[str]) -> None:
     """Raise ``InputError`` where a worker elsewhere would send its sums unencrypted: behind a
     scheduler of this machine, too.
@@ -293,95 +283,3 @@ class RemoteRows(InShards):
 
     def objective(self, y: Array, made: type[LinearObjective], loss: Loss) -> ShardedObjective:
         return ShardedObjective(self.remote)
-
-
-def connect(
-    address: str | None, workers: int | None, tls: dict[str, str | None]
-) -> tuple[Any, Any]:
-    """A client of the scheduler at ``address``, or of a cluster of processes on this machine; and
-    what to close.
-
-    Raises ``InputError`` where Dask is missing, or a scheduler elsewhere is not reached by TLS.
-    """
-    try:
-        import dask
-        from distributed import Client, LocalCluster, Security
-    except ImportError:
-        raise InputError(
-            "Expected Dask for engine.kind=dask, which is not installed; pip install "
-            "'dpflows[dask]', or use engine.kind=shards."
-        ) from None
-    dask.config.set(
-        {
-            "distributed.admin.event-loop": "tornado",
-            "distributed.comm.timeouts.connect": f"{CONNECT:g}s",
-        }
-    )
-    logging.getLogger("distributed").setLevel(logging.ERROR)
-    if address is None:
-        # Pages of tasks, logs and stacks stay off, which a dashboard that is off leaves on.
-        dask.config.set({f"distributed.{one}.http.routes": [] for one in ("scheduler", "worker")})
-        # Others on this machine can reach its ports: a certificate of one run keeps them out.
-        cluster = LocalCluster(
-            n_workers=workers or max(1, len(os.sched_getaffinity(0))),
-            threads_per_worker=1,
-            processes=True,
-            dashboard_address=None,
-            scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
-            memory_limit=0,
-            silence_logs=logging.ERROR,
-            protocol="tls://",
-            security=Security.temporary(),
-        )
-        return Client(cluster), cluster
-    security = security_of(address, tls)
-    try:
-        return Client(address, security=security, timeout=f"{CONNECT:g}s"), None
-    except Exception as error:
-        raise DPFlowsError(
-            f"Expected the Dask scheduler at {address} to answer, got {type(error).__name__}; "
-            "start it, or correct engine.address and the certificates. Nothing was spent."
-        ) from None
-
-
-def security_of(address: str, tls: dict[str, str | None]) -> Any:
-    """What a client of the scheduler at ``address`` shows and asks for; None on this machine.
-
-    Raises ``InputError`` where one elsewhere would not be reached by TLS.
-    """
-    from distributed import Security
-
-    require_encrypted(address)
-    if not address.startswith("tls://"):
-        return None
-    given = tls_files(tls)
-    return Security(
-        tls_ca_file=given["ca"],
-        tls_client_cert=given["cert"],
-        tls_client_key=given["key"],
-        require_encryption=True,
-    )
-
-
-def require_encrypted(address: str) -> None:
-    """Raise ``InputError`` where a scheduler elsewhere would not be reached by TLS."""
-    if unencrypted(address):
-        raise InputError(
-            f"Expected a tls:// address of a scheduler elsewhere, got engine.address={address!r}: "
-            "exact sums go over the network; give tls://... with engine.ca, cert and key."
-        )
-
-
-def tls_files(given: dict[str, str | None]) -> dict[str, str]:
-    """The files of TLS; raises ``InputError`` for one that is not named or not there."""
-    found = {name: given.get(name) or "" for name in ("ca", "cert", "key")}
-    for name, file in found.items():
-        if not file:
-            raise InputError(
-                f"Expected engine.{name} for a tls:// scheduler, got none; name the file."
-            )
-        if not Path(file).is_file():
-            raise InputError(
-                f"Expected the file of engine.{name}, got {file!r}, which is none; correct it."
-            )
-    return found

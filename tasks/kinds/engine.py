@@ -20,8 +20,9 @@ from dpcore.preprocess.design import Data
 from dpcore.train import Planned
 from dpcore.train.planning import resolve_name
 from tasks.data import Loaded, Reading, Report
-from tasks.data.cluster import Cluster, RemoteRows, connect
+from tasks.data.cluster import Cluster, RemoteRows
 from tasks.data.rows import mine_of, require_countable
+from tasks.data.scheduler import connect
 from tasks.data.store import PLAIN, Storage
 from tasks.data.workers import Source
 from tasks.home import Home

@@ -238,6 +238,37 @@ def check_network(config: TrainConfig, schema: Schema) -> None:
         raise InputError(
             f"Expected objective.l1=0 for a network, got {config.objective.l1:g}; use l2."
         )
+    if not config.preprocess.intercept:
+        raise InputError(
+            "Expected no preprocess.intercept for a network, whose layers have their own, got "
+            "false; leave it out."
+        )
+    check_read(config.model or ModelSection())
+
+
+# What the layers of each kind read of section ``model``; the rest is read for every kind.
+LAYERS = ("hidden", "activation", "pool", "group_norm", "standard_weights", "path", "arguments")
+CONVOLUTIONS = ("activation", "pool", "group_norm", "standard_weights")
+READ = {
+    "mlp": ("hidden", "activation", "group_norm", "standard_weights"),
+    "cnn": CONVOLUTIONS,
+    "small_cnn": CONVOLUTIONS,
+    "deep_cnn": CONVOLUTIONS,
+    "module": ("path", "arguments"),
+}
+
+
+def check_read(section: ModelSection) -> None:
+    """Raise ``InputError`` for a setting that the layers of a kind do not read."""
+    unset, read = ModelSection(), (*READ.get(section.kind, ()), "path")
+    for name in (field for field in LAYERS if field not in read):
+        if (value := getattr(section, name)) != getattr(unset, name):
+            kinds = ", ".join(kind for kind, names in READ.items() if name in names)
+            shown = list(value) if isinstance(value, tuple) else value
+            raise InputError(
+                f"Expected no model.{name} for model.kind={section.kind}, whose layers do not read "
+                f"it, got {shown!r}; leave it out (kinds that read it: {kinds})."
+            )
 
 
 def class_numbers(y: Array, spec: NetworkSpec) -> Array:

@@ -328,8 +328,17 @@ def encoding_of(config: TrainConfig, loss: Loss, schema: Schema) -> dict[str, An
 
 
 def algorithm_for(config: TrainConfig, problem: Problem) -> AlgorithmSection:
-    """The algorithm with ``evaluate.goal`` among its parameters where that is not accuracy."""
+    """The algorithm with ``evaluate.goal`` among its parameters where that is not accuracy.
+
+    Raises ``InputError`` where ``algorithm.goal`` says another, or the algorithm knows none.
+    """
     goal, algorithm = config.evaluate.goal, config.algorithm
+    own = algorithm.parameters.get("goal")
+    if own is not None and own != goal and "goal" in config.evaluate.model_fields_set:
+        raise InputError(
+            f"Expected one goal, got evaluate.goal={goal!r} and algorithm.goal={own!r}; leave the "
+            "latter out."
+        )
     if goal == "accuracy":
         return algorithm
     name = resolve_name(algorithm.name, plain_name(problem.loss), unit=problem.unit)

@@ -54,6 +54,10 @@ RULES = (
          "linear model"),
     Rule("model", "bounds", (DECLARED,),
          "its layers follow from the columns; declare them, `dpflows profile` drafts them"),
+    Rule("evaluate.goal=auc", "kind", ("table",),
+         "it is a rule for the clip of linear scores; leave it out"),
+    Rule("evaluate.goal=probability", "kind", ("table",),
+         "it is a rule for the clip and a calibration of linear scores; leave it out"),
     Rule("ranking", "label", ("relevance",),
          "its features and metrics are those of ranked lists; leave it out, or name data with a "
          "label of kind relevance"),

@@ -101,7 +101,31 @@ MUTANTS = [
         WORKERS,
     ),
     Mutant(
-        "tasks/data/cluster.py", 'parts.scheme != "tls" and', 'parts.scheme == "udp" and', WORKERS
+        "tasks/data/scheduler.py",
+        "    _require_certificates(found)\n",
+        "",
+        "tests/tasks/kinds/test_engine.py",
+    ),
+    Mutant(
+        "tasks/options/engine.py",
+        "if given and not connects:",
+        "if False:",
+        "tests/tasks/kinds/test_engine.py",
+    ),
+    Mutant(
+        "tasks/options/engine.py",
+        'if given and engine.kind == "auto":',
+        "if False:",
+        "tests/tasks/kinds/test_engine.py",
+    ),
+    Mutant(
+        "tasks/kinds/network.py",
+        "    check_read(config.model or ModelSection())\n",
+        "",
+        "tests/tasks/kinds/network/test_flow.py",
+    ),
+    Mutant(
+        "tasks/data/scheduler.py", 'parts.scheme != "tls" and', 'parts.scheme == "udp" and', WORKERS
     ),
     Mutant(
         "dpcore/noise.py",

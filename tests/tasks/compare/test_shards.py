@@ -116,3 +116,12 @@ def test_a_runner_elsewhere_is_reached_by_tls_alone(small: Path) -> None:
         config = comparison_of(small, runner="dask", engine={"kind": "memory", "address": address})
         with pytest.raises(InputError, match=words):
             task_runner(config)
+
+
+def test_a_runner_that_asks_no_scheduler_refuses_its_address(small: Path, home: Home) -> None:
+    public(small)
+    engine = {"kind": "memory", "address": "tcp://127.0.0.1:8786"}
+    for runner in ("processes", "threads"):
+        config = comparison_of(small, runner=runner, engine=engine)
+        with pytest.raises(InputError, match=r"no engine\.address beside engine\.kind=memory"):
+            resume.make_comparison(config, home)

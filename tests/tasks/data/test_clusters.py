@@ -25,7 +25,8 @@ from dpcore.losses import Logistic
 from dpcore.objective import LinearObjective, compiled
 from tasks.data import cluster as driver
 from tasks.data import workers
-from tasks.data.cluster import Cluster, RemoteRows, connect
+from tasks.data.cluster import Cluster, RemoteRows
+from tasks.data.scheduler import connect
 from tasks.ledger import Ledger
 from tests.tasks.data.test_kills import states, wait_for
 from tests.tasks.data.test_workers import CANARY, source_of

@@ -30,8 +30,9 @@ from dpcore.problem import Problem
 from dpcore.train import plan, run
 from tasks.data import cluster as driver
 from tasks.data import workers
-from tasks.data.cluster import Cluster, RemoteRows, connect, refuse_open
+from tasks.data.cluster import Cluster, RemoteRows, refuse_open
 from tasks.data.load import load
+from tasks.data.scheduler import connect
 from tasks.data.store import Storage, written
 from tasks.data.workers import Question, Source, answer, forget, sizes
 from tasks.kinds.engine import by_counts

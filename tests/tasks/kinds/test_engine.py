@@ -14,7 +14,7 @@ from tasks.config import load_config
 from tasks.kinds.engine import choose, outlook
 from tests.tasks.training.test_training import config_of
 
-ADDRESS = {"address": "tls://10.0.0.5:8786"}
+ADDRESS = {"address": "tcp://127.0.0.1:8786"}
 
 
 def job_of(small: Path, n: int, **sections: Any) -> Any:
@@ -32,7 +32,7 @@ def job_of(small: Path, n: int, **sections: Any) -> Any:
     [
         (5_000, None, "memory", "as a matrix"),
         (500_000_000, None, "shards", "a matrix of 500,000,000 rows would take"),
-        (500_000_000, ADDRESS, "dask", "and tls://10.0.0.5:8786 has workers"),
+        (500_000_000, ADDRESS, "dask", "and tcp://127.0.0.1:8786 has workers"),
         (5_000, ADDRESS, "memory", "as a matrix"),
         (5_000, {"kind": "dask"}, "dask", "as engine.kind says"),
         (500_000_000, {"kind": "memory"}, "memory", "as a matrix"),
@@ -108,3 +108,46 @@ def test_units_of_several_rows_are_kept_in_memory(small: Path, kind: str) -> Non
     small.write_text(rows.replace("label:", "  patient: {kind: user}\nlabel:"))
     with pytest.raises(InputError, match=f"no engine.kind={kind} for unit user"):
         job_of(small, 5_000, engine={"kind": kind})
+
+
+HERE, FAR = "tcp://127.0.0.1:8786", "tls://10.0.0.5:8786"
+
+
+@pytest.mark.parametrize(
+    ("engine", "words"),
+    [
+        ({"kind": "memory", "address": HERE}, r"no engine\.address beside engine\.kind=memory"),
+        ({"kind": "shards", "workers": 2}, r"no engine\.workers beside engine\.kind=shards"),
+        ({"kind": "memory", "ca": "ca.pem"}, r"no engine\.ca beside engine\.kind=memory"),
+        ({"workers": 2}, r"no engine\.workers beside engine\.kind=auto"),
+        ({"kind": "dask", "workers": 2, "address": HERE}, r"no engine\.workers beside engine\.add"),
+        ({"kind": "dask", "key": "k.pem"}, r"no engine\.key without engine\.address"),
+        ({"kind": "dask", "address": HERE, "cert": "c.pem"}, r"no engine\.cert for tcp://127"),
+        ({"address": "tcp://10.0.0.5:8786"}, "exact sums go over the network"),
+        ({"address": "tls://10.0.0.5"}, "tls://HOST:PORT"),
+        ({"address": "tcp://localhost:many"}, "tls://HOST:PORT"),
+        ({"address": FAR}, r"engine\.ca for a tls:// scheduler"),
+        ({"address": FAR, "ca": "/nowhere/ca.pem"}, r"engine\.ca, got '/nowhere/ca\.pem'"),
+    ],
+)
+def test_a_plan_refuses_settings_of_workers_that_nothing_would_read_or_reach(
+    small: Path, engine: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(InputError, match=words):
+        job_of(small, 5_000, engine=engine)
+
+
+def test_a_plan_reads_the_files_of_tls_and_names_the_wrong_one(small: Path, tmp_path: Path) -> None:
+    pytest.importorskip("cryptography")
+    made = pytest.importorskip("distributed").Security.temporary()
+    other = pytest.importorskip("distributed").Security.temporary()
+    texts = {"ca": made.tls_ca_file, "cert": made.tls_client_cert, "key": made.tls_client_key}
+    files = {name: str(tmp_path / f"{name}.pem") for name in texts}
+    for name, text in texts.items():
+        Path(files[name]).write_text(text)
+    assert choose(job_of(small, 5_000, engine={"address": FAR, **files})).kind == "memory"
+    for name, text in (("ca", "no certificate"), ("cert", ""), ("key", other.tls_client_key)):
+        Path(files[name]).write_text(text)
+        with pytest.raises(InputError, match=rf"engine\.{name}=.*correct the file"):
+            job_of(small, 5_000, engine={"address": FAR, **files})
+        Path(files[name]).write_text(texts[name])

@@ -105,7 +105,7 @@ def config_of(facts: dict[str, str]) -> dict[str, Any]:
     if facts.get("kind") == "network":
         values["model"] = ASKED["model"]
     for name, value in facts.items():
-        if name in ("privacy.accountant", "privacy.adjacency", "engine.kind"):
+        if name in ("privacy.accountant", "privacy.adjacency", "engine.kind", "evaluate.goal"):
             put(values, name, value)
         elif name in ASKED and value != ABSENT and name not in ("drift.epsilon", "champion.data"):
             put(values, name, ASKED[name])

@@ -24,7 +24,9 @@ from flows.commands.audit import read
 from tasks import training
 from tasks.audit import audit
 from tasks.config import TrainConfig, load_config, parse_config
+from tasks.config.train import ModelSection
 from tasks.home import Home
+from tasks.kinds.network import LAYERS, READ, check_read
 from tasks.kinds.quality import SUBGROUPS
 from tasks.record import stored as record_stored
 from tasks.record import tracking
@@ -210,10 +212,12 @@ def test_a_changed_state_blocks_the_release(world: World, change: str) -> None:
     [
         ({"model": {"kind": "mpl"}}, "model: .*kind"),
         ({"model": {"kind": "cnn"}}, "model: .*image"),
+        ({"model": {"kind": "linear", "hidden": [8]}}, r"no model\.hidden for model\.kind=linear"),
         ({"model": {"kind": "mlp", "width": 3}}, "did you mean|Unknown key"),
         ({"model": {"kind": "module", "path": "tests.dpcore.network.small:Batched"}}, "model: "),
         ({"objective": {"loss": "hinge"}}, "cross_entropy"),
         ({"objective": {"l1": 0.1}}, "objective.l1=0"),
+        ({"preprocess": {"intercept": False}}, r"no preprocess\.intercept"),
         ({"evaluate": {"release": {"metric": "accuracy"}}}, "evaluate.release"),
         ({"tune": {"grid": {"algorithm.learning_rate": [1, 2]}}}, "section tune beside model"),
         (
@@ -334,3 +338,40 @@ def test_the_numbers_of_a_network_are_those_of_linear_models() -> None:
             "log_loss": log_loss(y, chance),
         }
     )
+
+
+OTHERS: dict[str, Any] = {
+    "hidden": (8,),
+    "activation": "relu",
+    "pool": "mean",
+    "group_norm": True,
+    "standard_weights": True,
+    "arguments": {"in_features": 784, "out_features": 2, "bias": False},
+}
+
+
+@pytest.mark.parametrize("kind", ["linear", "mlp", "cnn", "small_cnn", "deep_cnn", "module"])
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_setting_is_refused_where_the_layers_of_a_kind_do_not_read_it(
+    kind: str, name: str
+) -> None:
+    base: dict[str, Any] = {"kind": kind}
+    if kind == "module":
+        arguments = {"in_features": 784, "out_features": 2}
+        base |= {"path": "torch.nn:Linear", "arguments": arguments}
+    facts = {"inputs": 784, "outputs": 2, "image": (1, 28, 28)}
+    scores = []
+    for values in (base, base | {name: OTHERS[name]}):
+        network = NetworkSpec(**facts, **values).build()
+        ones = np.full((1, 784), 0.3, dtype=np.float32)
+        draws = np.random.default_rng(0).normal(0.0, 0.1, network.dimension)
+        found = NetworkObjective(network, ones, np.zeros(1)).scores(draws)
+        scores.append((str(network.body), found.tolist()))
+    given = ModelSection.model_validate(base | {name: OTHERS[name]})
+    assert (scores[0] != scores[1]) is (name in READ.get(kind, ()))
+    if name in READ.get(kind, ()):
+        check_read(given)
+    else:
+        with pytest.raises(InputError, match=rf"no model\.{name} for model\.kind={kind}"):
+            check_read(given)
+    assert set(OTHERS) | {"path"} == set(LAYERS)
