@@ -8,8 +8,11 @@ import signal
 import sys
 import traceback
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
+
+from dpcore.errors import InputError
 
 UNEXPECTED = 1
 USAGE = 2
@@ -159,3 +162,20 @@ def begin(words: str) -> None:
     if sys.stderr.isatty():
         sys.stderr.write(f"dpflows {words} ...\n")
         sys.stderr.flush()
+
+
+def alone(option: str, others: Mapping[str, object]) -> None:
+    """Raise ``InputError`` for what is given beside ``option`` and would be ignored."""
+    given = [name for name, value in others.items() if value]
+    if given:
+        raise InputError(f"Expected {option} alone, got {given[0]} beside it; leave one out.")
+
+
+def needed(option: str, others: Mapping[str, object]) -> None:
+    """Raise ``InputError`` for what is given without the ``option`` that it belongs to."""
+    given = [(name, value) for name, value in others.items() if value is not None]
+    if given:
+        name, value = given[0]
+        raise InputError(
+            f"Expected {option} with {name}={value}, got none; add it, or leave {name} out."
+        )

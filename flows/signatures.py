@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from flows.exit_codes import begin
+from flows.exit_codes import alone, begin, needed
 from flows.help import AsJson, Config, Fresh, Set
 
 
@@ -67,6 +67,8 @@ def retrain(
     begin("retraining: loading")
     from flows.commands.retrain import run_retraining
 
+    if unlock:
+        alone("--unlock", {"--at": at, "--from": first, "--to": last, "--serve": serve})
     run_retraining(config, set_ or [], at, (first, last), serve, unlock, as_json)
 
 
@@ -174,6 +176,7 @@ def ui(
 
     require_report(run, report)
     if report:
+        alone("--report", {"--prefect": prefect})
         show_report(run, as_json)
         return
     from flows.commands.ui import serve
@@ -198,8 +201,12 @@ def profile(
     private: Annotated[
         bool, Option("--private", help="Estimate bounds and levels with noise.")
     ] = False,
-    epsilon: Annotated[float, Option("--epsilon", help="Price of --private.")] = 0.5,
-    delta: Annotated[float, Option("--delta", help="Price of --private.")] = 1e-7,
+    epsilon: Annotated[
+        float | None, Option("--epsilon", help="Price of --private; default: 0.5.")
+    ] = None,
+    delta: Annotated[
+        float | None, Option("--delta", help="Price of --private; default: 1e-7.")
+    ] = None,
     adjacency: Annotated[
         str | None,
         Option(
@@ -218,9 +225,11 @@ def profile(
     """Draft a schema from a file, for a person to review: kinds, bounds, levels, label, quirks."""
     from flows.commands.profile import profile_file
 
-    profile_file(
-        file, label, name, (epsilon, delta, adjacency) if private else None, output, as_json, charge
-    )
+    price = {"--epsilon": epsilon, "--delta": delta, "--adjacency": adjacency}
+    if not private:
+        needed("--private", price)
+    asked = (0.5 if epsilon is None else epsilon, 1e-7 if delta is None else delta, adjacency)
+    profile_file(file, label, name, asked if private else None, output, as_json, charge)
 
 
 def init(
@@ -277,6 +286,7 @@ def bench(
         begin("measuring")
         from flows.commands.compare import show_speed
 
+        alone("--speed", {"CONFIG": config, "--set": set_, "--fresh": fresh})
         show_speed(as_json)
         return
     begin("comparison: loading")

@@ -492,3 +492,25 @@ def test_a_training_ends_with_warnings_as_errors(small: Path, tmp_path: Path) ->
             text=True,
         )
         assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["bench", "--speed", "mine.yaml"], "Expected --speed alone, got CONFIG"),
+        (["bench", "--speed", "--set", "seed=1"], "Expected --speed alone, got --set"),
+        (["bench", "--speed", "--fresh"], "Expected --speed alone, got --fresh"),
+        (["retrain", "--unlock", "--serve"], "Expected --unlock alone, got --serve"),
+        (["retrain", "--unlock", "--at", "2026-01-01"], "Expected --unlock alone, got --at"),
+        (["ui", "--report", "--prefect"], "Expected --report alone, got --prefect"),
+        (["profile", "a.csv", "--epsilon", "1"], "Expected --private with --epsilon=1.0"),
+        (["profile", "a.csv", "--delta", "1e-6"], "Expected --private with --delta=1e-06"),
+        (["profile", "a.csv", "--adjacency", "replace_one"], "Expected --private with --adjacency"),
+    ],
+)
+def test_an_option_that_would_be_ignored_is_refused(
+    own_home: Home, given: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(given) == 2
+    shown = capsys.readouterr()
+    assert shown.out == "" and words in shown.err and shown.err.count("\n") == 1
