@@ -166,6 +166,11 @@ def test_parts_that_look_alike_and_are_none_twice(lake: Path) -> None:
     (place.parent / "p-8.csv").write_bytes(place.read_bytes())
     with pytest.raises(InputError, match=r"ward=B/p-7\.csv.*ward=B/p-8\.csv"):
         loaded(lake)
+    (place.parent / "p-8.csv").unlink()
+    other.unlink()
+    other.hardlink_to(place)  # one file in two folders: its rows are told apart, its people not
+    with pytest.raises(InputError, match=r"p-7\.csv', one file"):
+        loaded(lake)
 
 
 def test_files_that_differ_behind_a_common_beginning_are_read_whole(tmp_path: Path) -> None:
