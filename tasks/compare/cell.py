@@ -230,16 +230,16 @@ def best(part: Fold, problem: Problem) -> float:
 def objective_value(setting: Setting, part: Fold, weights: Array) -> float | None:
     """mean loss + l2/2 ||w||^2 + l1 ||w||_1 (without the constant) on the training part.
 
-    None for one class against the rest, for the line without privacy under L1, which it does not
-    minimise, and for rankers, which are compared by the order that they give whatever their losses
-    are.
+    None for one class against the rest, and for rankers, which are compared by the order that they
+    give whatever their losses are.
     """
     problem = setting.job.problem
-    if not setting.job.kind.by_objective or (not setting.private and problem.l1 > 0):
+    if not setting.job.kind.by_objective:
         return None
     if problem.outputs > 1 and problem.loss.argument != "scores":
         return None
-    penalised = weights[:-1] if problem.intercept and problem.outputs == 1 else weights
+    wide = weights.reshape(problem.outputs, -1)
+    penalised = wide[:, :-1] if problem.intercept else wide
     ridge = problem.l2 / 2.0 * float(weights @ weights) + problem.l1 * float(
         np.abs(penalised).sum()
     )

@@ -292,13 +292,12 @@ class Kind(ABC):
     def exact_problem(self, job: Job) -> Problem:
         """What the line without privacy minimises, beside a training and in a comparison alike.
 
-        No L1; the ridge of the configuration, for a penalty that one private algorithm needs for
-        its proof would lower the ceiling.
+        L1 and ridge of the configuration, for a ridge that one private algorithm needs for its
+        proof would lower the ceiling.
         """
         given = job.config.objective.l2
         return replace(
             job.problem,
-            l1=0.0,
             l2=float(registry["non_private"].default_l2) if given is None else given,
         )
 

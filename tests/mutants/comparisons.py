@@ -16,6 +16,24 @@ MUTANTS = [
     Mutant(CLOSURE, "waiting += parents(name)", "pass", TEST_CLOSURE),
     Mutant(CLOSURE, '"pkgutil.iter_modules" in names', '"nothing" in names', TEST_CLOSURE),
     Mutant(CLOSURE, "for name in LIBRARIES:", "for name in LIBRARIES[:-1]:", TEST_CLOSURE),
+    Mutant(
+        "dpcore/algorithms/non_private.py",
+        "strengths[:, -1] = 0.0",
+        "pass",
+        "tests/dpcore/train/test_train.py",
+    ),
+    Mutant(
+        "dpcore/algorithms/non_private.py",
+        "strengths - slope",
+        "strengths + slope",
+        "tests/dpcore/train/test_train.py",
+    ),
+    Mutant(
+        "tasks/compare/cell.py",
+        "wide[:, :-1] if problem.intercept else wide",
+        "wide",
+        TEST_LINES,
+    ),
     Mutant(LINES, "encodings(here or used)", "encodings(used[:1])", TEST_LINES),
     Mutant(
         "tasks/kinds/sessions.py", 'update={"conventions": None, **said}', "update={}", TEST_LINES

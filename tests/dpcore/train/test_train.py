@@ -15,6 +15,7 @@ from dpcore.algorithms import make, registry
 from dpcore.errors import AssumptionNotMet, BudgetExceeded, InputError, UnknownName
 from dpcore.losses import make_loss
 from dpcore.objective import LinearObjective
+from dpcore.objective.multiclass import MulticlassObjective, Softmax
 from dpcore.objective.users import UserObjective
 from dpcore.problem import Adjacency, Problem
 from dpcore.train import plan, run
@@ -195,6 +196,35 @@ def test_baselines_cost_infinity(name: str) -> None:
     assert planned.spent_epsilon == np.inf
     assert np.all(np.isinf(planned.events.price()))
     assert run(planned, objective()).weights.shape == (3,)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("loss", ["logistic", "huber_hinge", "softmax"])
+def test_the_model_without_privacy_is_least_under_l1(loss: str, intercept: bool) -> None:
+    """The conditions of a least point: a slope of l1 against the sign of a weight, of at most l1 at
+    0, and of 0 at the constant, which carries no penalty.
+    """
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(400, 6)) / 4
+    X[:, -1] = 0.5
+    y = np.where(X[:, 0] + 0.1 > rng.normal(size=400) / 3, 1.0, -1.0)
+    outputs = 3 if loss == "softmax" else 1
+    cost = Softmax() if loss == "softmax" else make_loss(loss)
+    problem = Problem(
+        n=400, dimension=6, loss=cost, norm_bound=2.0, l1=0.02, l2=0.01, outputs=outputs,
+        intercept=intercept,
+    )  # fmt: skip
+    data = LinearObjective(X, y, cost)
+    if outputs > 1:
+        data = MulticlassObjective(X, rng.integers(outputs, size=400), cost)
+    w = run(plan("non_private", {"tolerance": 1e-9}, problem), data).weights
+    slope = data.gradient_sum(w).ravel() / 400 + problem.l2 * w
+    strength = np.full((outputs, 6), problem.l1)
+    strength[:, -1] *= not intercept
+    away = w != 0.0
+    assert away.any() and not away.all()
+    assert np.abs(slope + strength.ravel() * np.sign(w))[away].max() < 1e-5
+    assert np.all(np.abs(slope[~away]) <= strength.ravel()[~away] + 1e-5)
 
 
 def test_private_training_learns() -> None:

@@ -5,6 +5,7 @@ label's own unit.
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,14 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from dpcore import train as dpcore_train
+from dpcore.losses import Logistic
+from dpcore.objective.multiclass import Softmax
+from dpcore.problem import Problem
 from flows.terminal import quality_rows
 from tasks import training
 from tasks.compare import load_compare, resume
 from tasks.compare.batch import batches_of, run_batch
+from tasks.compare.cell import objective_value
 from tasks.compare.config import ProtocolSection
 from tasks.compare.export import cells_frame
 from tasks.compare.grid import expand
@@ -135,6 +140,38 @@ def test_a_training_and_a_comparison_have_one_ceiling(small: Path, home: Home, n
     [record] = run_batch(batches_of([line], 1)[0], bench_of(comparison))
     for metric in ("accuracy", "roc_auc", "brier_score"):
         assert record["metrics"][metric] == pytest.approx(beside[f"non_private_{metric}"], abs=1e-9)
+
+
+def test_the_line_without_privacy_is_the_least_objective_under_l1(small: Path, home: Home) -> None:
+    public(small)
+    config = comparison_of(
+        small,
+        objective={"l1": [0, 0.003], "l2": [0.001]},
+        preprocess={"normalise": "unit", "numeric": "minmax"},
+        algorithms=[{"name": "dp_sgd", "parameters": {"steps": 200}}],
+        privacy={"noise_multiplier": [0.05], "delta": 1e-4},
+        protocol={"repeats": 1, "folds": 1},
+    )
+    comparison = resume.make_comparison(config, home)
+    records = records_of(comparison)
+    for l1 in (0.0, 0.003):
+        found = {r["algorithm"]: r["metrics"].get("objective") for r in records if r["l1"] == l1}
+        assert found["non_private"] < found["dp_sgd"] < 1.2 * found["non_private"]
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_l1_in_the_objective_leaves_constants_out(outputs: int, intercept: bool) -> None:
+    """Of each class of a joint model too."""
+    loss = Softmax() if outputs > 1 else Logistic()
+    problem = Problem(
+        n=2, dimension=3, loss=loss, l1=0.1, l2=0.01, outputs=outputs, intercept=intercept
+    )
+    objective = SimpleNamespace(n=2, value_sum=lambda w: np.array([5.0]))
+    setting = SimpleNamespace(job=SimpleNamespace(problem=problem, kind=table.Table))
+    weights = np.tile([1.0, -2.0, 4.0], outputs)
+    found = objective_value(setting, SimpleNamespace(objective=objective), weights)  # type: ignore[arg-type]
+    assert found == pytest.approx(2.5 + outputs * (0.1 * (3 if intercept else 7) + 0.005 * 21))
 
 
 def test_a_regression_stands_beside_the_mean_of_its_label_in_the_labels_unit(
