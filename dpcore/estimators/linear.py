@@ -320,7 +320,7 @@ class DPRegressor(RegressorMixin, PrivateEstimator):
         """
         if self.intercept is False:
             return 0.0, max(abs(low), abs(high))
-        return (low + high) / 2.0, (high - low) / 2.0
+        return low / 2.0 + high / 2.0, (high - low) / 2.0
 
     def _target_bounds(self, y: Array) -> tuple[float, float, tuple[str, ...]]:
         """The range of the target, and why the model must not be released where it was read from
@@ -328,10 +328,10 @@ class DPRegressor(RegressorMixin, PrivateEstimator):
         """
         if self.target_bounds is not None:
             low, high = numbers("target_bounds", self.target_bounds)
-            if not (np.isfinite(low) and np.isfinite(high) and low < high):
+            if not (isfinite(low) and isfinite(high) and isfinite(high - low) and low < high):
                 raise InputError(
-                    "Expected target_bounds=(low, high) with low < high, got "
-                    f"{self.target_bounds!r}."
+                    "Expected target_bounds=(low, high) with low < high, a finite distance apart, "
+                    f"got {self.target_bounds!r}; correct them."
                 )
             return low, high, ()
         warnings.warn(

@@ -46,10 +46,12 @@ class RowMap:
         low, high = self._by_column(low), self._by_column(high)
         if self._has_last:
             low[-1], high[-1] = 0.0, 1.0
-        if not np.all(np.isfinite(low) & np.isfinite(high) & (low < high)):
+        with np.errstate(over="ignore"):
+            spans = np.isfinite(low) & np.isfinite(high) & np.isfinite(high - low) & (low < high)
+        if not np.all(spans):
             raise InputError(
-                "Expected finite bounds=(low, high) with low < high in every column; correct "
-                "bounds."
+                "Expected finite bounds=(low, high) with low < high, a finite distance apart, in "
+                "every column; correct bounds."
             )
         shift, scale = low, high - low
         if self.intercept is False:

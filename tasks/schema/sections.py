@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from math import isinf
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -67,6 +68,20 @@ class ColumnSpec(Strict):
                 f"Expected a format that reads dates, got {self.format!r}; write directives of "
                 "Python's strptime, for example '%Y-%m-%d'."
             )
+        return self
+
+    @model_validator(mode="after")
+    def _fits(self) -> ColumnSpec:
+        if self.kind == "date" and not self.parts:
+            raise ValueError("a date needs parts, as [elapsed, weekday], or kind: ignore")
+        ends = [end for end in (self.low, self.high) if isinstance(end, float | int)]
+        if self.kind == "numeric" and len(ends) == 2 and isinstance(self.fill, float | int):
+            low, high = ends
+            if not low <= self.fill <= high:
+                raise ValueError(
+                    f"fill {self.fill:g} lies beyond {low:g} to {high:g}, where it would be "
+                    "clipped; take a number within, or widen the bounds"
+                )
         return self
 
     @property
@@ -174,6 +189,8 @@ class LabelSpec(Strict):
             raise ValueError(
                 f"a {self.kind} label needs bounds low < high, got low={self.low}, high={self.high}"
             )
+        if self.low is not None and self.high is not None and isinf(self.high - self.low):
+            raise ValueError(f"low={self.low} and high={self.high} are too far apart for a number")
         if self.kind == "regression" and self.scaled_to[0] >= self.scaled_to[1]:
             raise ValueError(f"scaled_to must rise, got scaled_to={list(self.scaled_to)}")
         return self

@@ -12,7 +12,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from dpcore.accounting import Allowance
-from dpcore.errors import DPFlowsError
+from dpcore.errors import DPFlowsError, InputError
 from dpcore.estimators import DPClassifier, DPRanker, DPRegressor
 
 X = np.random.default_rng(0).random((40, 3))
@@ -173,3 +173,12 @@ def test_a_score_that_is_no_number_is_none() -> None:
     assert np.isnan(regressor.score(X, np.ones(20))) and np.isnan(regressor.score(X[:1], X[:1, 0]))
     assert np.isnan(ranker.score(X, np.zeros(20), groups))
     assert np.isfinite(regressor.score(X, X[:, 0]))
+
+
+@pytest.mark.parametrize("low", [-1e308, -1.7e308])
+def test_bounds_whose_distance_is_no_number_are_refused(low: float) -> None:
+    X, y = np.linspace(-1.0, 1.0, 40).reshape(20, 2), np.arange(20) % 2
+    with pytest.raises(InputError, match="a finite distance apart"):
+        DPClassifier(bounds=(low, 1e308), n=20).fit(X, y)
+    with pytest.raises(InputError, match="a finite distance apart"):
+        DPRegressor(bounds=(-1.0, 1.0), target_bounds=(low, 1e308), n=20).fit(X, X[:, 0])

@@ -67,6 +67,18 @@ BAD = {
         GOOD.replace("low: 0, high: 100", "low: 9, high: 1"),
         "Expected low <= high for column 'age'",
     ),
+    "fill beyond": (
+        GOOD.replace("high: 100", "high: 100, fill: -1"),
+        "fill -1 lies beyond 0 to 100",
+    ),
+    "far label": (
+        GOOD.replace("positive: 1, negative: 0", "kind: regression, low: -1e308, high: 1e308"),
+        "too far apart",
+    ),
+    "no part": (
+        GOOD.replace("kind: numeric", 'kind: date, format: "%Y", parts: []'),
+        "a date needs parts",
+    ),
     "no bounds": (
         GOOD.replace(", low: 0, high: 100", ""),
         "Expected declared bounds low and high for column 'age'",
