@@ -204,6 +204,18 @@ def _check_distinct_names(where: Part | str, names: list[str]) -> None:
         )
 
 
+def require_header(schema: Schema, where: Part | str, names: list[str]) -> None:
+    """Raise ``InputError`` for a first line without a declared name: it may be a record, so none of
+    its cells is told.
+    """
+    if not set(names) & {*schema.columns, schema.label.column}:
+        raise InputError(
+            f"{where}: the first line names none of the declared columns; if it is a row, declare "
+            "text.header: false (and text.names, for another order of columns), where titles come "
+            "first, text.skip_lines."
+        )
+
+
 def check_names(schema: Schema, where: Part | str, names: list[str]) -> None:
     """Raise ``InputError`` on duplicate, missing and undeclared columns."""
     _check_distinct_names(where, names)

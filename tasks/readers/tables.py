@@ -21,7 +21,13 @@ from tasks.home import Home
 from tasks.readers.arff import read_arff
 from tasks.readers.arrow import opened, read_feather, read_parquet, readable_table, with_numbers
 from tasks.readers.chunk import Chunk, Mine, chunk_rows, no_rows, require_rows
-from tasks.readers.declared import as_declared, check_names, header_names, text_marks
+from tasks.readers.declared import (
+    as_declared,
+    check_names,
+    header_names,
+    require_header,
+    text_marks,
+)
 from tasks.readers.parts import Part, Remote
 from tasks.schema import Schema
 
@@ -37,6 +43,7 @@ def read_excel(schema: Schema, part: Part, mine: Mine | None = None) -> Iterator
     if schema.text.header and rows:
         head = ["" if _blank(cell) else str(cell) for cell in rows.pop(0)]
         names = names or header_names(schema, head)
+        require_header(schema, part, names)
     names = names or list(schema.columns)
     frame = pd.DataFrame([list(row) for row in rows], dtype=object)
     if len(frame):

@@ -36,6 +36,7 @@ from tasks.readers.declared import (
     dtype_of,
     header_names,
     number_marks,
+    require_header,
 )
 from tasks.readers.parts import Part
 from tasks.schema import Schema
@@ -279,13 +280,8 @@ def read_head(schema: Schema, part: Part, skip: int, every: bool = True) -> Head
         )
     if every:
         _check_first(schema, part, first, names, "header" if cells else "schema")
-    if cells is not None and not set(names) & {*schema.columns, schema.label.column}:
-        # what stands there may be a record, so none of its cells is told
-        raise InputError(
-            f"{part}: the first line names none of the declared columns; if it is a row, declare "
-            "text.header: false (and text.names, for another order of columns), where titles come "
-            "first, text.skip_lines."
-        )
+    if cells is not None:
+        require_header(schema, part, names)
     check_names(schema, part, names)
     return Head(names, before, size + _mark(schema, part))
 

@@ -116,3 +116,17 @@ def test_a_sheet_that_is_not_there_is_named_with_those_that_are(tmp_path: Path) 
     schema = Schema.model_validate({**SHAPE, "source": {"sheet": "Wards"}})
     with pytest.raises(InputError, match=r"named source\.sheet='Wards', got Visits; correct it"):
         load(schema, schema.encoder(), tmp_path / "t.xlsx")
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.xlsx"])
+def test_of_a_first_row_without_a_declared_name_no_cell_is_told(name: str, tmp_path: Path) -> None:
+    row = pd.DataFrame([[41, "secret"], [42, "other"]])
+    if name == "t.xlsx":
+        pytest.importorskip("openpyxl")
+        row.to_excel(tmp_path / name, index=False, header=False)
+    else:
+        row.to_csv(tmp_path / name, index=False, header=False)
+    schema = Schema.model_validate(SHAPE)
+    with pytest.raises(InputError, match="names none of the declared columns") as caught:
+        load(schema, schema.encoder(), tmp_path / name)
+    assert "secret" not in str(caught.value) and "41" not in str(caught.value).replace(name, "")
