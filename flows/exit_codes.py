@@ -4,6 +4,7 @@ code it gives.
 
 from __future__ import annotations
 
+import errno
 import signal
 import sys
 import traceback
@@ -25,6 +26,21 @@ CODES = {
     4: "audit, release or verification failed",
     INTERRUPTED: "interrupted",
 }
+
+# What a system says of paths, rights and disks that no code can help.
+OF_PATHS = frozenset(
+    {
+        errno.EACCES,
+        errno.EDQUOT,
+        errno.EISDIR,
+        errno.ELOOP,
+        errno.ENAMETOOLONG,
+        errno.ENOSPC,
+        errno.ENOTDIR,
+        errno.EPERM,
+        errno.EROFS,
+    }
+)
 
 # Signals that asked this process to stop: a library may wrap the exception that they raise in one
 # of its own.
@@ -81,6 +97,13 @@ def other(error: Exception) -> int:
         return USAGE
     if isinstance(error, Warning):  # who asks for errors (python -W error) gets them
         complain(str(error))
+        return USAGE
+    if isinstance(error, OSError) and error.filename and error.errno in OF_PATHS:
+        complain(
+            f"Expected a path that this account can use, got {str(error.filename)[:200]!r}: "
+            f"{error.strerror}; correct it, its rights or its disk. A charge, where there was one, "
+            "is named above and in `dpflows ledger show`."
+        )
         return USAGE
     traceback.print_exception(error)
     complain(

@@ -4,6 +4,7 @@ of runs.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pty
@@ -29,7 +30,7 @@ from flows import help as texts
 from flows.cli import COMMANDS, GROUPS, run
 from flows.commands.about import _models, config_schema, losses_of
 from flows.commands.runs import runs_table
-from flows.exit_codes import begin, hear_warnings
+from flows.exit_codes import begin, hear_warnings, other
 from flows.terminal import Terminal, natural_width
 from tasks.config import TrainConfig, load_config
 from tasks.config.read import KINDS, extended, load_yaml
@@ -514,3 +515,20 @@ def test_an_option_that_would_be_ignored_is_refused(
     assert run(given) == 2
     shown = capsys.readouterr()
     assert shown.out == "" and words in shown.err and shown.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("given", [["init", "/dev/null/there"], ["config", "/"]])
+def test_a_path_that_the_system_refuses_is_one_line(
+    own_home: Home, given: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(given) == 2
+    shown = capsys.readouterr()
+    assert "Expected" in shown.err and shown.err.count("\n") == 1, shown.err
+
+
+def test_a_disk_that_is_full_in_mid_run_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert other(OSError(errno.ENOSPC, "No space left on device", "/srv/rows.bin")) == 2
+    said = capsys.readouterr().err
+    assert "'/srv/rows.bin': No space left on device" in said and said.count("\n") == 1
+    assert other(OSError(errno.EIO, "Input/output error", "/srv/rows.bin")) == 1
+    assert "Traceback" in capsys.readouterr().err
