@@ -74,14 +74,12 @@ class ColumnSpec(Strict):
     def _fits(self) -> ColumnSpec:
         if self.kind == "date" and not self.parts:
             raise ValueError("a date needs parts, as [elapsed, weekday], or kind: ignore")
-        ends = [end for end in (self.low, self.high) if isinstance(end, float | int)]
-        if self.kind == "numeric" and len(ends) == 2 and isinstance(self.fill, float | int):
-            low, high = ends
-            if not low <= self.fill <= high:
-                raise ValueError(
-                    f"fill {self.fill:g} lies beyond {low:g} to {high:g}, where it would be "
-                    "clipped; take a number within, or widen the bounds"
-                )
+        known = [v for v in (self.low, self.fill, self.high) if isinstance(v, float | int)]
+        if self.kind == "numeric" and len(known) == 3 and not known[0] <= known[1] <= known[2]:
+            raise ValueError(
+                "fill {1:g} lies beyond {0:g} to {2:g}, where it would be clipped; take a number "
+                "within, or widen the bounds".format(*known)
+            )
         return self
 
     @property
