@@ -7,7 +7,8 @@ Workers answer with plain records; only this process writes to MLflow and ledger
 # has no name yet.
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from hashlib import sha256
@@ -20,9 +21,10 @@ from prefect import flow
 from dpcore.errors import DPFlowsError
 from flows import story
 from flows.compare_cells import run_cells, task_runner
+from flows.exit_codes import heed
 from flows.server import living
 from flows.steps import StepFailed, reporter, step
-from flows.train import Store, completed, open_store, reserved
+from flows.train import Store, completed, open_store
 from flows.train import arrived as arrived_at_end
 from tasks.compare import charge as compare_charge
 from tasks.compare import resume
@@ -161,8 +163,8 @@ def _steps(config: CompareConfig, fresh: bool) -> dict[str, Any]:
         reservations = reserve_all(stack, comparison, charges, store.home)
         seconds = {"load": perf_counter() - started}
         records = run_cells(store, parent, comparison, reservations)
-        for data, reservation in reservations.items():
-            reservation.commit(result_hashes(comparison, records, data))
+        for setting, reservation in reservations.items():
+            reservation.commit(result_hashes(comparison, records, setting))
         seconds["cells"] = perf_counter() - started - seconds["load"]
         facts = make_facts(comparison, charges, perf_counter() - started)
         files = report_step(store.client, parent, store.home.outbox / parent, records, facts)
@@ -187,8 +189,8 @@ def say_first(comparison: Comparison, charges: dict[str, Charge]) -> None:
         )
     if comparison.begun and charges:
         say(
-            f"{comparison.begun} cells had begun and did not end: the run that was stopped stays "
-            "charged in full, and the cells that it left are charged again."
+            f"{comparison.begun} cells had begun and did not end: their settings stay charged as "
+            "they were, and what is left of them is charged again."
         )
     for charge in charges.values():
         say(f"Charge: {charge.words}")
@@ -219,27 +221,51 @@ def parent_run(store: Store, comparison: Comparison) -> Iterator[str]:
 
 def reserve_all(
     stack: ExitStack, comparison: Comparison, charges: dict[str, Charge], home: Home
-) -> dict[str, Reservation]:
-    """One reservation for each private data set; each is forfeited or cancelled where the block
-    does not end well.
+) -> dict[int, Reservation]:
+    """A reservation for each private setting, by its ``id``, all of them before a cell runs.
+
+    Where the block does not end well, those are forfeited of which noise was drawn, and the budget
+    of the others is given back.
     """
-    found: dict[str, Reservation] = {}
+    found: dict[int, Reservation] = {}
+    stack.enter_context(told_together(found))
+    config = sha256(comparison.config.model_dump_json().encode()).hexdigest()
     for data, charge in charges.items():
         job = comparison.private_jobs[data]
         ledger = stack.enter_context(Ledger(ledger_url(job.config, job.schema, home)))
         ledger.reap()
-        config = sha256(comparison.config.model_dump_json().encode()).hexdigest()
         own = charge_of(job, as_read=comparison.rows.read_of(job.schema.name))
-        made = replace(own, config_sha256=config).reserve(ledger, charge.events)
-        found[data] = stack.enter_context(reserved(made))
+        settings = [setting for setting, _ in charge.parts]
+        each = replace(own, config_sha256=config).reserve_each(ledger, [e for _, e in charge.parts])
+        for setting, reservation in zip(settings, each, strict=True):
+            found[id(setting)] = stack.enter_context(reservation)
+        heed()
+    for note in dict.fromkeys(note for made in found.values() for note in made.notes):
+        reporter.get().say(f"Warning: {note}")
     return found
 
 
+@contextmanager
+def told_together(reservations: Mapping[int, Reservation]) -> Iterator[None]:
+    """Words about the budget where the block fails, when every reservation in it has ended."""
+    try:
+        yield
+    except BaseException:
+        states = Counter(made.state for made in reservations.values())
+        if reservations:
+            free = states.pop("cancelled", 0)
+            reporter.get().say(
+                f"Budget: of {len(reservations)} settings {states.total()} stay charged in full, "
+                f"for noise was drawn, and {free} had not begun and are charged nothing."
+            )
+        raise
+
+
 def result_hashes(
-    comparison: Comparison, records: Sequence[CellRecord], data: str
+    comparison: Comparison, records: Sequence[CellRecord], setting: int
 ) -> dict[str, str]:
-    """What closes the ledger's entry: the hash of the records of the charged cells."""
-    charged = {cell.key for cell in comparison.charged(data)}
+    """What closes a setting's entry: the hash of the records of its charged cells."""
+    charged = {cell.key for cell in comparison.to_run if id(cell.setting) == setting}
     own = [record for record in records if record["cell"] in charged]
     text = json.dumps(own, sort_keys=True, separators=(",", ":"))
     return {"results": sha256(text.encode()).hexdigest()}

@@ -41,7 +41,7 @@ cells_elsewhere = task(name="cells", **OPTIONS)(run_batch_alone)
 
 
 def run_cells(
-    store: Store, parent: str, comparison: Comparison, reservations: dict[str, Reservation]
+    store: Store, parent: str, comparison: Comparison, reservations: dict[int, Reservation]
 ) -> list[CellRecord]:
     """Run what is to run and close each setting's child when its last cell is there; records in the
     order of cells.
@@ -54,7 +54,7 @@ def run_cells(
         comparison.rows,
         comparison.plans,
         comparison.journals,
-        {data: reservation.on_charge for data, reservation in reservations.items()},
+        {setting: reservation.on_charge for setting, reservation in reservations.items()},
         progress.one if config.runner == "threads" else None,
     )
     known = dict(comparison.finished)

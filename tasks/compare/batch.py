@@ -11,6 +11,7 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from tasks.compare.cell import CellRecord, Stopped, run_cell
+from tasks.compare.charge import by_setting
 from tasks.compare.config import CompareConfig
 from tasks.compare.folds import Rows
 from tasks.compare.grid import Cell, Plans
@@ -24,8 +25,9 @@ _here_lock = threading.Lock()
 class Bench:
     """What all cells of a comparison share. An orchestrator may carry it but not look into it.
 
-    ``charges``: by name of a private data set, what counts a release in its reservation. In another
-    process it has no reservation, no progress and no stop: only cells on published rows go there.
+    ``charges``: by ``id`` of a private setting, what counts a release in its reservation. In
+    another process it has no reservation, no progress and no stop: only cells on published rows go
+    there.
     """
 
     def __init__(
@@ -35,7 +37,7 @@ class Bench:
         rows: Rows,
         plans: Plans,
         journals: dict[str, Journal],
-        charges: dict[str, Callable[[], None]] | None = None,
+        charges: dict[int, Callable[[], None]] | None = None,
         on_cell: Callable[[CellRecord], None] | None = None,
     ) -> None:
         self.name, self.config, self.rows, self.plans, self.journals = (
@@ -61,7 +63,7 @@ class Bench:
         comparison ends.
         """
         journal = self.journals[cell.setting.data]
-        charge = self.charges.get(cell.setting.data) if cell.setting.private else None
+        charge = self.charges.get(id(cell.setting))
         if self.stop.is_set():
             raise Stopped
         if charge is not None:
@@ -123,12 +125,9 @@ def batches_of(cells: Sequence[Cell], workers: int, timed: bool = False) -> list
         turns = sorted(cells, key=lambda cell: (cell.repeat, cell.fold, cell.draw))
         return [Batch(index, [cell]) for index, cell in enumerate(turns)]
     most = max(1, -(-len(cells) // (4 * workers)))
-    groups: dict[int, list[Cell]] = {}
-    for cell in cells:
-        groups.setdefault(id(cell.setting), []).append(cell)
     pieces = [
         group[start : start + most]
-        for group in groups.values()
+        for group in by_setting(cells)
         for start in range(0, len(group), most)
     ]
     return [Batch(index, piece) for index, piece in enumerate(pieces)]

@@ -11,7 +11,7 @@ from dpcore.accounting.events import Events
 from dpcore.accounting.limits import SLACK, Room
 from dpcore.errors import InputError
 from tasks.compare.config import CompareConfig
-from tasks.compare.grid import Cell, Plans
+from tasks.compare.grid import Cell, Plans, Setting
 from tasks.compare.resume import Comparison
 from tasks.home import Home
 from tasks.kinds.charge import require_declared
@@ -21,10 +21,11 @@ from tasks.ledger import Ledger, ledger_url
 @dataclass(frozen=True)
 class Charge:
     """The composed price of the cells to run on one private data set, and what its ledger has
-    left.
+    left; ``parts``: the same by setting, each of which is reserved by itself.
     """
 
     data: str
+    parts: tuple[tuple[Setting, Events], ...]
     cells: int
     lines: int
     events: Events
@@ -79,6 +80,14 @@ def compose(cells: Sequence[Cell], config: CompareConfig, plans: Plans) -> Event
     return reduce(lambda first, second: first.then(second), each)
 
 
+def by_setting(cells: Sequence[Cell]) -> list[list[Cell]]:
+    """The cells of each setting, in their order."""
+    found: dict[int, list[Cell]] = {}
+    for cell in cells:
+        found.setdefault(id(cell.setting), []).append(cell)
+    return list(found.values())
+
+
 def times(events: Events, count: int) -> Events:
     """``events`` as often as ``count`` cells run them."""
     if len(events.order) == 1 and events.table[0].charges(2) == 2:
@@ -110,7 +119,11 @@ def charge_for(
     if room.order is None:
         _require_planned(private, config, plans)
     cost = room.cost(events)
-    found = Charge(job.schema.name, len(private), len(cells) - len(private), events, cost, room)
+    parts = tuple(
+        (group[0].setting, compose(group, config, plans)) for group in by_setting(private)
+    )
+    lines = len(cells) - len(private)
+    found = Charge(job.schema.name, parts, len(private), lines, events, cost, room)
     if not room.ratio(events) <= 1 + SLACK:
         refusal = room.refusal(events)
         raise type(refusal)(f"{found.words} {refusal}", asked=refusal.asked, left=refusal.left)

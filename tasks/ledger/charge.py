@@ -8,7 +8,7 @@ to the other too.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -80,28 +80,35 @@ class Charge:
         private data set, and for files that were changed since they were read: the ledger would
         know others.
         """
+        return next(self.reserve_each(ledger, [events]))
+
+    def reserve_each(self, ledger: Ledger, parts: Iterable[Events]) -> Iterator[Reservation]:
+        """One reservation for each of ``parts`` on the same files, whose contents are looked at
+        once; raises as ``reserve`` does.
+        """
         self.require_own_test(
             ledger.private_names(None, self.test_files) if self.test_files else ()
         )
         marks = ledger.fingerprint(self.files) if self.files else None
         if self.as_read is not None:
             self.as_read.require(self.files)
-        return ledger.reserve(
-            self.dataset,
-            events,
-            self.blocks,
-            {
-                key: found
-                for key, found in (("config", self.config_sha256), (OF, self.weights_sha256))
-                if found
-            },
-            public=self.public,
-            period=self.period,
-            fingerprint=marks,
-            division=self.division,
-            facts=self.facts,
-            reading=None if self.reading is None else dict(self.reading),
-        )
+        for events in parts:
+            yield ledger.reserve(
+                self.dataset,
+                events,
+                self.blocks,
+                {
+                    key: found
+                    for key, found in (("config", self.config_sha256), (OF, self.weights_sha256))
+                    if found
+                },
+                public=self.public,
+                period=self.period,
+                fingerprint=marks,
+                division=self.division,
+                facts=self.facts,
+                reading=None if self.reading is None else dict(self.reading),
+            )
 
 
 def charged_once(

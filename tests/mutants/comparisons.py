@@ -10,8 +10,22 @@ CLOSURE, TEST_CLOSURE = "tasks/record/sources.py", "tests/tasks/record/test_clos
 LINES, TEST_LINES = "tasks/compare/baselines.py", "tests/tasks/compare/test_lines.py"
 TEST_PRINTED = "tests/dpcore/algorithms/test_printed_values.py"
 TEST_COMMAND = "tests/tasks/compare/test_command.py"
+TEST_FLOW = "tests/tasks/compare/test_compare_flow.py"
 
 MUTANTS = [
+    # each setting of a comparison on private rows is paid by itself
+    Mutant(
+        "tasks/compare/batch.py",
+        "self.charges.get(id(cell.setting))",
+        "next(iter(self.charges.values()), None)",
+        TEST_FLOW,
+    ),
+    Mutant(
+        "tasks/compare/charge.py",
+        "compose(group, config, plans)) for group in by_setting(private)",
+        "compose(group[:1], config, plans)) for group in by_setting(private)",
+        TEST_FLOW,
+    ),
     Mutant(CLOSURE, "waiting += names", "waiting += names[:1]", TEST_CLOSURE),
     Mutant(CLOSURE, "waiting += parents(name)", "pass", TEST_CLOSURE),
     Mutant(CLOSURE, '"pkgutil.iter_modules" in names', '"nothing" in names', TEST_CLOSURE),

@@ -11,6 +11,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +20,18 @@ import pytest
 from mlflow import MlflowClient
 
 from dpcore.errors import BudgetExceeded
+from flows.compare import reserve_all
+from flows.steps import reporter
+from tasks.compare import charge as compare_charge
+from tasks.compare import resume
 from tasks.compare.folds import Rows
 from tasks.home import Home
 from tasks.ledger import Ledger
+from tasks.ledger.entries import entries
 from tasks.ledger.schema import DRAWN
 from tasks.record import tracking
 from tests.flows.test_flow import records as ledger_records
-from tests.tasks.compare.test_engine import comparison_of, public
+from tests.tasks.compare.test_engine import bench_of, comparison_of, public
 from tests.tasks.peers.fake_peer import fake_python
 
 
@@ -79,7 +86,9 @@ def test_a_parent_with_a_named_child_for_every_line_and_epsilon(
 
 
 @pytest.mark.slow
-def test_private_rows_are_one_committed_entry(server: str, home: Home, small: Path) -> None:
+def test_private_rows_are_one_committed_entry_a_setting(
+    server: str, home: Home, small: Path
+) -> None:
     from flows.compare import compare
 
     ledger = Ledger(f"sqlite:///{small.with_name('ledger.db')}")
@@ -88,8 +97,9 @@ def test_private_rows_are_one_committed_entry(server: str, home: Home, small: Pa
     summary = compare(config)
     assert summary["charged"]["small"]["cells"] == 12
     kinds = [record.kind for record in ledger_records(ledger)]
-    assert [kind for kind in kinds if kind != DRAWN] == ["reserved", "committed"]
-    assert json.loads(ledger_records(ledger)[-1].body)["draws"] == 36
+    assert [kind for kind in kinds if kind != DRAWN] == ["reserved"] * 4 + ["committed"] * 4
+    closed = [record for record in ledger_records(ledger) if record.kind == "committed"]
+    assert [json.loads(record.body)["draws"] for record in closed] == [9] * 4
     ledger.verify()
     prefixes = {
         key.split(".")[0] for run in runs_of("private comparison", home) for key in run.data.metrics
@@ -100,6 +110,50 @@ def test_private_rows_are_one_committed_entry(server: str, home: Home, small: Pa
     with pytest.raises(BudgetExceeded):
         compare(comparison_of(small, privacy={"epsilon": [20.0, 21.0], "delta": 1e-4}))
     assert len(ledger_records(ledger)) == len(kinds)
+
+
+def test_a_stopped_comparison_pays_for_the_settings_that_had_begun_alone(
+    home: Home, small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(reporter.get(), "say", said.append, raising=False)
+    ledger = Ledger(f"sqlite:///{small.with_name('ledger.db')}")
+    ledger.init("small", 60.0, 1e-3, "add_remove")
+    comparison = resume.make_comparison(comparison_of(small), home)
+    [charge] = (charges := compare_charge.charges(comparison, home)).values()
+    whole = ledger.room("small").left
+
+    def left() -> float:
+        room = ledger.room("small")
+        assert room is not None
+        return float(room.left)
+
+    with pytest.raises(KeyboardInterrupt), ExitStack() as stack:
+        made = reserve_all(stack, comparison, charges, home)
+        assert list(made) == [id(setting) for setting, _ in charge.parts] and len(made) == 4
+        assert whole - left() == pytest.approx(charge.cost, rel=1e-9)
+        second = list(made.values())[1]
+        second.on_charge()
+        raise KeyboardInterrupt
+    states = [entry["state"] for entry in entries(ledger, "small")]
+    assert sorted(states) == ["cancelled"] * 3 + ["forfeited"]
+    own = charge.room.cost(charge.parts[1][1])
+    assert whole - left() == pytest.approx(own, rel=1e-9) and 0 < own < charge.cost
+    assert "of 4 settings 1 stay charged in full" in said[-1]
+    ledger.verify()
+
+
+def test_a_cell_draws_on_the_reservation_of_its_own_setting(home: Home, small: Path) -> None:
+    comparison = resume.make_comparison(comparison_of(small), home)
+    bench = bench_of(comparison)
+    drawn: Counter[int] = Counter()
+    private = [setting for setting in comparison.settings if setting.private]
+    bench.charges = {id(one): partial(drawn.update, [id(one)]) for one in private}
+    cells = {id(cell.setting): cell for cell in comparison.cells}
+    exact = next(one for one in comparison.settings if not one.private)
+    for setting in (private[2], exact):
+        assert bench.run(cells[id(setting)])["status"] == "done"
+    assert drawn == {id(private[2]): 3}
 
 
 @pytest.mark.slow

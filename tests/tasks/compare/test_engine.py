@@ -200,7 +200,8 @@ def test_a_torn_line_is_no_line_and_spoils_none(tmp_path: Path) -> None:
 
 
 def bench_of(comparison: resume.Comparison, charge: Callable[[], None] | None = None) -> Bench:
-    charges = dict.fromkeys(comparison.private_jobs, charge) if charge is not None else {}
+    private = [id(setting) for setting in comparison.settings if setting.private]
+    charges = dict.fromkeys(private, charge) if charge is not None else {}
     return Bench(
         "test", comparison.config, comparison.rows, comparison.plans, comparison.journals, charges
     )
