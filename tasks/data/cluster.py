@@ -58,7 +58,7 @@ class Cluster:
 
     def read(self) -> dict[int, dict[str, list[int]]]:
         """Have every file read by its worker, one question each; the rows of its shards. What they
-        were is kept in ``digests``.
+        were is kept in ``digests``, which files in ``glances``.
         """
         told, rows = written.get(), 0
 
@@ -70,6 +70,7 @@ class Cluster:
 
         found = self._ask(sizes, list, range(len(self.source.files)), arrived, single=True)
         self.digests = {file: counts.pop("rows") for file, counts in found.items()}
+        self.glances = {file: counts.pop("glance") for file, counts in found.items()}
         return found
 
     def ask(self, question: Question) -> dict[int, Any]:

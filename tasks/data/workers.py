@@ -32,6 +32,7 @@ from dpcore.preprocess.coding import Coding
 from dpcore.problem import Adjacency
 from tasks.data.load import load
 from tasks.data.store import Storage
+from tasks.readers.once import glance
 from tasks.schema import Schema
 
 # Seconds that a worker keeps rows which nobody asks for, and words of errors.
@@ -112,11 +113,14 @@ def answer(source: Source, question: Question) -> dict[int, tuple[str, Any]]:
 
 
 def sizes(source: Source, files: Sequence[int]) -> dict[int, tuple[str, Any]]:
-    """As ``answer``: the rows of each shard, by side, and the digest of all of them (``rows``)."""
+    """As ``answer``: the rows of each shard, by side, the digest of all of them (``rows``), and
+    which file it was (``glance``).
+    """
 
     def counts(file: int) -> dict[str, Any]:
         found = {side: [part.n for part in parts] for side, parts in _rows(source, file).items()}
-        return {**found, "rows": _held[source.token].digests[file]}
+        seen = glance(source.files[file])
+        return {**found, "rows": _held[source.token].digests[file], "glance": seen}
 
     return _told_of(source, files, counts)
 

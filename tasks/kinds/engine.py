@@ -28,7 +28,7 @@ from tasks.data.workers import Source
 from tasks.home import Home
 from tasks.kinds.base import Array, Job, Metrics
 from tasks.readers import require_different, source_paths
-from tasks.readers.once import AsRead
+from tasks.readers.once import AsRead, require_same
 
 # Bytes of the matrix in memory from which rows go to shards on disk: twice it is what loading
 # takes.
@@ -271,6 +271,7 @@ def on_workers(job: Job, rows: Reading, fast: bool) -> Loaded:
     read = AsRead.of(files)
     cluster = Cluster(source, *connect(engine.address, engine.workers, tls))
     read.require()
+    require_same(files, cluster.glances)
     sides: list[Any] = [RemoteRows(cluster, side) for side in ("train", "test")]
     if not sides[0].shape[0]:
         raise InputError(

@@ -4,7 +4,7 @@ and none changes while a run reads it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, BinaryIO
@@ -56,6 +56,26 @@ def _sum(file: BinaryIO, size: int | None) -> bytes:
         made.update(piece)
         left = None if left is None else left - len(piece)
     return made.digest()
+
+
+def glance(part: Part) -> tuple[int, str]:
+    """Length and SHA-256 of the beginning of a file as it lies: what tells it from another cheaply,
+    wherever it is read.
+    """
+    with part.open("rb") as file:
+        return identity(part)[1], _sum(file, BEGIN).hex()
+
+
+def require_same(parts: Sequence[Part], told: Mapping[int, tuple[int, str]]) -> None:
+    """Raise ``InputError`` where others, who ``told`` what they read under the same names, read
+    other files than lie here.
+    """
+    for number, part in enumerate(parts):
+        if tuple(told[number]) != glance(part):
+            raise InputError(
+                f"Expected {part} on every worker as it lies here, for which the budget is "
+                "charged, got another file there; let workers and driver see the same files."
+            )
 
 
 def same_content(one: Part, other: Part) -> InputError:

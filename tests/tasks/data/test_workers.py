@@ -36,6 +36,7 @@ from tasks.data.scheduler import connect
 from tasks.data.store import Storage, written
 from tasks.data.workers import Question, Source, answer, forget, sizes
 from tasks.kinds.engine import by_counts
+from tasks.readers.once import glance
 from tasks.readers.parts import parts_at
 from tasks.schema import Schema, find_schema
 
@@ -128,6 +129,7 @@ def test_sums_are_those_of_one_process_bit_for_bit_after_a_worker_died_too(
     here = load(
         source.schema, source.encoder, list(source.files), spool=lake / "spool", storage=storage
     )
+    assert list(cluster.glances.values()) == [glance(file) for file in source.files]
     near = here.train.X.objective(here.train.y, LinearObjective, Logistic())
     far = RemoteRows(cluster, "train").objective(here.train.y, LinearObjective, Logistic())
     assert (far.n, far.dimension) == (near.n, near.dimension)
@@ -353,7 +355,8 @@ def test_a_worker_that_is_lost_in_mid_sum_is_not_waited_for(lake: Path) -> None:
 
         def submit(self, task: Any, *given: Any, workers: list[str], **named: Any) -> Any:
             self.asked += 1
-            told = {file: ("sums", {"train": [file], "test": [], "rows": ""}) for file in given[1]}
+            facts = {"test": [], "rows": "", "glance": (0, "")}
+            told = {file: ("sums", {"train": [file], **facts}) for file in given[1]}
 
             def result(timeout: float) -> Any:
                 if workers == [other]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,10 @@ from dpcore.errors import InputError
 from flows.commands.train import large_words
 from tasks import training
 from tasks.config import load_config
+from tasks.kinds import engine as kinds_engine
+from tasks.kinds.base import reading_of
 from tasks.kinds.engine import choose, outlook
+from tasks.readers.once import glance
 from tests.tasks.training.test_training import config_of
 
 ADDRESS = {"address": "tcp://127.0.0.1:8786"}
@@ -151,3 +155,24 @@ def test_a_plan_reads_the_files_of_tls_and_names_the_wrong_one(small: Path, tmp_
         with pytest.raises(InputError, match=rf"engine\.{name}=.*correct the file"):
             job_of(small, 5_000, engine={"address": FAR, **files})
         Path(files[name]).write_text(texts[name])
+
+
+def test_workers_that_see_another_file_under_the_same_name_are_refused(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The budget is charged for the file that lies here."""
+    mine, other = small.with_name("small.csv"), small.with_name("other.csv")
+    mine.write_text("age,city,y\n1,a,yes\n")
+    other.write_text("age,city,y\n2,a,yes\n")
+    job = job_of(small, 300, engine={"kind": "dask"}, data={"path": str(mine)})
+    mine.write_text("age,city,y\n1,a,yes\n")
+    seen: list[Path] = []
+    monkeypatch.setattr(kinds_engine, "connect", lambda *_: (None, None))
+    monkeypatch.setattr(
+        kinds_engine, "Cluster", lambda *_: SimpleNamespace(glances={0: glance(seen[-1])})
+    )
+    monkeypatch.setattr(kinds_engine, "RemoteRows", {}.__getitem__)  # its rows are asked for next
+    for file, expected in ((other, InputError), (mine, TypeError)):
+        seen.append(file)
+        with pytest.raises(expected):
+            kinds_engine.on_workers(job, reading_of(job), fast=False)
