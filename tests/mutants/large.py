@@ -162,7 +162,6 @@ MUTANTS = [
     ),
     Mutant("tasks/data/cluster.py", "range(TRIES)", "range(1)", WORKERS),
     Mutant("tasks/data/workers.py", "now - rows.asked > IDLE", "False", WORKERS),
-    Mutant("tasks/data/workers.py", "not S_ISDIR(facts.st_mode) or ", "", WORKERS),
     Mutant(
         "tasks/data/cluster.py",
         "a, b)) for step, values in steps]",

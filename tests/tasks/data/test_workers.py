@@ -58,7 +58,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for city, age, y in zip(
             rng.choice(list("abc"), 200), rng.random(200), rng.random(200) < 0.5, strict=True
         ):
-            lines.append(f"{city},{100 * age:.3f},{'yes' if y else 'no'}")
+            lines.append(f"{city},{100 * age:.9f},{'yes' if y else 'no'}")
         (folder / f"part-{k}.csv").write_text("\n".join(lines) + "\n")
     schema = {
         "schema_version": 1,
@@ -216,7 +216,9 @@ def test_a_file_that_changed_before_another_worker_reads_it_ends_the_training(
 
     part = tmp_path / "part.csv"
     part.write_text((lake / "part-0.csv").read_text())
-    source = replace(source_of(lake, [part]), token=f"changed {changed}")
+    whole = find_schema(str(lake / "lake.yaml"))
+    whole = whole.model_copy(update={"split": whole.split.model_copy(update={"kind": "none"})})
+    source = replace(source_of(lake, [part]), schema=whole, token=f"changed {changed}")
     there = Cluster(source, Client(threads.client.cluster))
     first = gradient(there)
     forget(source.token)  # as a worker does that dies
