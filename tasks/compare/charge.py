@@ -74,7 +74,7 @@ def compose(cells: Sequence[Cell], config: CompareConfig, plans: Plans) -> Event
     adjacencies = sorted({str(events.adjacency) for events in each})
     if len(adjacencies) > 1:
         raise InputError(
-            "Expected one adjacency for a comparison on private rows, which is one reservation, "
+            "Expected one adjacency for a comparison on private rows, whose price is one sum, "
             f"got {', '.join(adjacencies)}; run one comparison for each."
         )
     return reduce(lambda first, second: first.then(second), each)
