@@ -211,3 +211,18 @@ def baselines_of(job: base.Job) -> list[str]:
     loaded = training.load_records(job)
     rows, sums = loaded.open().train, training.build_objective(job, loaded).open()
     return list(job.kind.baselines(job, rows, rows, sums))
+
+
+def test_a_goal_is_said_once(small: Path) -> None:
+    def job_of(**algorithm: object) -> base.Job:
+        data = {"name": str(small), "path": str(small.with_name("small.csv"))}
+        values = {"data": data, "privacy": {"delta": 1e-4}, "evaluate": {"goal": "auc"}}
+        return training.prepare(parse_config({**values, "algorithm": algorithm}))
+
+    assert job_of().algorithm.parameters["goal"] == "auc"
+    assert job_of(goal="auc").algorithm.parameters["goal"] == "auc"
+    for goal in ("probability", "accuracy"):
+        with pytest.raises(InputError, match=r"evaluate\.goal='auc' and algorithm\.goal="):
+            job_of(goal=goal)
+    with pytest.raises(InputError, match=r"for evaluate\.goal='auc', got 'dp_sgd'"):
+        job_of(name="dp_sgd")
