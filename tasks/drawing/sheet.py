@@ -33,6 +33,7 @@ MOST_COLUMNS = 6
 WIDE, TALL = 2.6, 2.1  # inches of a panel
 LEFT, GAP, BELOW = 0.75, 0.6, 0.55
 TITLE_LETTERS, HEADING_LETTERS = 12, 40  # of a line: for each inch of the sheet, above a panel
+TOGETHER = "\u00a0=\u00a0"  # where no line is broken
 REFERENCE_DASHES = ((5, 3), (1, 1.5), (6, 2, 1, 2), (3, 1, 1, 1, 1, 1), (9, 4), (2, 4))
 CUTOFF = re.compile(r"(@| at )\d+$")
 
@@ -207,7 +208,10 @@ def _width(sheet: Sheet) -> float:
 
 
 def _title_lines(sheet: Sheet) -> list[str]:
-    return textwrap.wrap(sheet.title, int(TITLE_LETTERS * _width(sheet)))
+    """A value stands on the line of its name."""
+    whole = sheet.title.replace(" = ", TOGETHER)
+    lines = textwrap.wrap(whole, int(TITLE_LETTERS * _width(sheet)))
+    return [line.replace(TOGETHER, " = ") for line in lines]
 
 
 def _legend_columns(sheet: Sheet, names: Iterable[str]) -> int:

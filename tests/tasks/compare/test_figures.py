@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from tasks.compare.figures import all_charts, mean_curve, write_figures
 from tasks.drawing.chart import looks, spread, wrapped
-from tasks.drawing.sheet import _draw, description_of, sheets
+from tasks.drawing.sheet import Sheet, _draw, _title_lines, description_of, sheets
 from tests.tasks.compare.cells import cell, failed, grid
 
 
@@ -153,6 +153,17 @@ def test_a_sheet_has_a_row_for_each_metric_and_a_column_for_each_setting() -> No
     for (metric, data), chart in sheet.panels.items():
         assert chart.y_name == metric and chart.setting.startswith(data)
     assert "adult" not in sheet.title and "add_remove" in sheet.title
+
+
+@pytest.mark.parametrize("length", range(40))
+def test_a_title_of_several_lines_breaks_before_a_name_not_within_its_value(length: int) -> None:
+    panels = {("accuracy", name): None for name in ("a", "b")}
+    title = f"accuracy against epsilon: {'x' * length}, l2 = 0.001, replace_one, delta = 1e-08"
+    sheet = Sheet("stem", title, ("accuracy",), ("a", "b"), panels)  # type: ignore[arg-type]
+    lines = _title_lines(sheet)
+    assert " ".join(lines) == title
+    assert all(line.count(" = ") == line.count("=") for line in lines)
+    assert not any(line.startswith("=") or line.endswith("=") for line in lines)
 
 
 def test_a_sheet_draws_lines_of_two_adjacencies_together_where_none_stands_in_both(
