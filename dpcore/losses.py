@@ -22,6 +22,10 @@ from dpcore.errors import AssumptionNotMet, InputError, require_positive, unknow
 Array = np.ndarray
 
 
+# exp of it is a number still, and what is 1 over it is 0 for any sum.
+LARGEST_EXPONENT = 709.0
+
+
 class Loss(Protocol):
     """What an Objective and a proof need of a loss."""
 
@@ -116,10 +120,13 @@ class Logistic(MarginLoss):
     smoothness: ClassVar[float] = 0.25
 
     def _value(self, t: Array) -> Array:
-        return np.asarray(np.logaddexp(0.0, -t))
+        # exp and log1p of numpy take whole registers, logaddexp takes one number after the other
+        found: Array = np.log1p(np.exp(-np.abs(t)))
+        found += np.maximum(-t, 0.0)
+        return found
 
     def _slope(self, t: Array) -> Array:
-        return np.asarray(-expit(-t))
+        return np.asarray(-1.0 / (1.0 + np.exp(np.minimum(t, LARGEST_EXPONENT))))
 
     def _curvature(self, t: Array) -> Array:
         p = expit(t)

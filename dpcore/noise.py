@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from math import ceil, floor, log2, sqrt
+from math import ceil, floor, frexp, log2, sqrt
 from typing import Any
 
 import numpy as np
@@ -66,10 +66,9 @@ class SecretGenerator(np.random.Generator):
 
     def __getattribute__(self, name: str) -> Any:
         if name[:2] != "__":
-            require_maker(
-                object.__getattribute__(self, "__dict__").get("_maker", here()),
-                "a secret generator",
-            )
+            maker = object.__getattribute__(self, "__dict__").get("_maker")
+            if maker is not None:
+                require_maker(maker, "a secret generator")
         return super().__getattribute__(name)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -318,8 +317,8 @@ def poisson_rows(n: int, rate: float, rng: np.random.Generator) -> Array:
 
 def halvings_of(rate: float) -> int:
     """k where ``rate`` is 2^-k with k of 1 to ``MOST_HALVINGS``, else 0."""
-    mantissa, exponent = np.frexp(rate)
-    return int(1 - exponent) if mantissa == 0.5 and 1 <= 1 - exponent <= MOST_HALVINGS else 0
+    mantissa, exponent = frexp(rate)
+    return 1 - exponent if mantissa == 0.5 and 1 <= 1 - exponent <= MOST_HALVINGS else 0
 
 
 def by_coins(n: int, halvings: int, rng: np.random.Generator) -> Array:
@@ -369,4 +368,6 @@ def distinct(n: int, size: int, rng: np.random.Generator) -> Array:
     """
     rows = rng.choice(n, size=size, replace=False, shuffle=False)
     # half the width sorts in half the time
-    return np.sort(rows.astype(np.int32) if n < 2**31 else rows)
+    rows = rows.astype(np.int32) if n < 2**31 else rows
+    rows.sort()
+    return rows

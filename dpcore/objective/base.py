@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from math import inf
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from dpcore.errors import InputError
 from dpcore.losses import Array
 from dpcore.problem import Adjacency, Problem
+from dpcore.rounding import LEAST, MOST, UNIT
 
+# From so many points on a line two scores of each record serve all of them.
+ON_LINE = 4
 # No useful model has a weight beyond this; the square of its scores is still a number.
 LARGEST_WEIGHT = 1e30
 
@@ -77,3 +80,31 @@ def numbers(coefficients: Array) -> Array:
     clip bounds NaN.
     """
     return coefficients if np.isfinite(coefficients.sum()) else np.nan_to_num(coefficients, nan=0.0)
+
+
+class Line(NamedTuple):
+    """Points ends[0] + places[k] ends[1]: ``ends`` (2, d), ``places`` (k,)."""
+
+    ends: Array
+    places: Array
+
+
+def line_of(W: Array) -> Line | None:
+    """The line that the rows of ``W`` (k, d) lie on up to rounding, as candidates of a search do;
+    None for fewer than ``ON_LINE`` of them, or where there is none.
+
+    Scores follow their points, so those of two serve all, with the rounding of a score: an entry is
+    off by some units of the largest of its column. Public weights alone decide.
+    """
+    if len(W) < ON_LINE:
+        return None
+    away = W - W[0]
+    direction = away[int(np.argmax(np.einsum("ij,ij->i", away, away)))].copy()
+    square = float(direction @ direction)
+    if not LEAST < square < MOST:
+        return None
+    places = away @ direction / square
+    away -= np.multiply.outer(places, direction)
+    if not np.all(np.abs(away).max(axis=0) <= 64.0 * UNIT * np.abs(W).max(axis=0)):
+        return None
+    return Line(np.stack([W[0], direction]), places)

@@ -1,5 +1,5 @@
-"""Whether compiled passes are used, and where their machine code is kept: said once a process, from
-public facts.
+"""Whether compiled passes are used, which losses they know, and where their machine code is kept:
+said once a process, from public facts.
 """
 
 from __future__ import annotations
@@ -9,9 +9,31 @@ from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 
+from dpcore.losses import (
+    Hinge,
+    HuberHinge,
+    HuberRegression,
+    Logistic,
+    Loss,
+    Sigmoid,
+    Squared,
+    Weighted,
+)
+
 # Look-ups of a whole training (rows times entries times passes) from which loading and compiling
 # pays for itself.
 WORTH = 2.0e9
+
+# Losses that passes know, by number.
+NUMBERS: dict[type, int] = {
+    Logistic: 0,
+    Hinge: 1,
+    HuberHinge: 2,
+    Sigmoid: 3,
+    Squared: 4,
+    HuberRegression: 5,
+}
+Terms = tuple[int, float, float, float]  # number of the loss, its parameter, weights of the classes
 
 cache_folder: Path | None = None
 _on = False
@@ -71,3 +93,12 @@ def _private(folder: Path) -> Path | None:
 def name() -> str:
     """What a run's record says of its passes."""
     return "compiled (numba)" if _on else "numpy and scipy"
+
+
+def terms_of(loss: Loss) -> Terms | None:
+    """How kernels know ``loss``; None where they do not."""
+    up = down = 1.0
+    if isinstance(loss, Weighted):
+        up, down, loss = loss.positive, loss.negative, loss.base
+    number = NUMBERS.get(type(loss))
+    return None if number is None else (number, float(getattr(loss, "h", 1.0)), up, down)

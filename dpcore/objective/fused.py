@@ -15,20 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from dpcore.losses import (
-    Array,
-    Hinge,
-    HuberHinge,
-    HuberRegression,
-    Logistic,
-    Loss,
-    Sigmoid,
-    Squared,
-    Weighted,
-)
+from dpcore.losses import Array, Loss
 from dpcore.objective import compiled
 from dpcore.objective.coded.codes import Layout, Squares
 from dpcore.objective.coded.rows import CodedPick, CodedRows
+from dpcore.objective.compiled import Terms, terms_of
 from dpcore.objective.rows import Dense, Rows, Scaled
 from dpcore.objective.sparse import Sparse, SparsePick
 
@@ -37,27 +28,17 @@ from dpcore.objective.sparse import Sparse, SparsePick
 CHUNK = 2**16
 # From so many rows on a second thread gains more than it costs to start.
 THREADED = 500_000
-NUMBERS: dict[type, int] = {
-    Logistic: 0,
-    Hinge: 1,
-    HuberHinge: 2,
-    Sigmoid: 3,
-    Squared: 4,
-    HuberRegression: 5,
+# The pass over rows of each storage, and the arrays that it reads.
+STORED: dict[type, tuple[str, Callable[[Any], list[Array]]]] = {
+    Sparse: ("csr_gradient", lambda rows: rows.unsigned),
+    Dense: ("dense_gradient", lambda rows: [rows.X]),
+    SparsePick: ("picked_gradient", lambda rows: [*rows.source.unsigned, rows.picked]),
 }
 # Norms beyond this are left to the slow way, where quotients lose no digits.
 LONGEST = 1e100
 
-Terms = tuple[int, float, float, float]  # number of the loss, its parameter, weights of the classes
-
-
-def terms_of(loss: Loss) -> Terms | None:
-    """How kernels know ``loss``; None where they do not."""
-    up = down = 1.0
-    if isinstance(loss, Weighted):
-        up, down, loss = loss.positive, loss.negative, loss.base
-    number = NUMBERS.get(type(loss))
-    return None if number is None else (number, float(getattr(loss, "h", 1.0)), up, down)
+# Weights, what their scores lose to the shift, and the places of points on a line (none: no line).
+Points = tuple[Array, Array, Array]
 
 
 def threads() -> int:
@@ -82,19 +63,38 @@ def gradient(
     terms = terms_of(loss)
     if terms is None or not compiled.in_use() or w.ndim != 1 or len(y) == 0:
         return None
-    inner, scaling = rows.inner if isinstance(rows, Scaled) else rows, rows.scaling
-    shift, scale = (np.zeros(len(w)), np.ones(len(w))) if scaling is None else scaling
-    weights = w if scaling is None else scale * w
-    if isinstance(inner, CodedRows):
-        sums = _coded(inner, y, terms, weights, (shift, scale), scaling is not None, clip, workers)
-    elif isinstance(inner, Sparse | Dense | SparsePick):
-        sums = _stored(inner, rows, y, terms, weights, float(shift @ weights), clip, workers)
-    else:
-        return None
+    if rows.scaling is None:
+        sums = _sums(rows, rows, y, terms, w, None, clip, workers)
+        return None if sums is None else sums[0]
+    shift, scale = rows.scaling
+    inner: Any = rows
+    sums = _sums(inner.inner, rows, y, terms, scale * w, (shift, scale), clip, workers)
     if sums is None:
         return None
     total, mass = sums
-    return np.asarray(total if scaling is None else scale * (total - mass * shift))
+    return np.asarray(scale * (total - mass * shift))
+
+
+def _sums(
+    inner: Rows,
+    rows: Rows,
+    y: Array,
+    terms: Terms,
+    w: Array,
+    view: tuple[Array, Array] | None,
+    clip: float,
+    workers: int | None,
+) -> tuple[Array, float] | None:
+    """Sum of c_i x_i and of c_i over rows x_i before the shift and scale ``view``; None where no
+    kernel does it.
+    """
+    if type(inner) in STORED:
+        middle = 0.0 if view is None else float(view[0] @ w)
+        return _stored(inner, rows, y, terms, w, middle, clip, workers)
+    if not isinstance(inner, CodedRows):
+        return None
+    seen = (np.zeros(len(w)), np.ones(len(w))) if view is None else view
+    return _coded(inner, y, terms, w, seen, view is not None, clip, workers)
 
 
 def _coded(
@@ -196,7 +196,7 @@ class Places:
 
 
 def _stored(
-    inner: Sparse | Dense | SparsePick,
+    inner: Any,
     rows: Rows,
     y: Array,
     terms: Terms,
@@ -211,17 +211,15 @@ def _stored(
     norms = rows.norms if clip != inf else np.empty(len(y))
     if clip != inf and not float(norms.max(initial=0.0)) < LONGEST:
         return None
-    if isinstance(inner, Sparse):
-        run, stored = kernels.csr_gradient, inner.unsigned
-    elif isinstance(inner, Dense):
-        run, stored = kernels.dense_gradient, [inner.X]
-    else:
-        run, stored = kernels.picked_gradient, [*inner.source.unsigned, inner.picked]
+    name, parts_of = STORED[type(inner)]
+    run, stored = getattr(kernels, name), parts_of(inner)
 
     def work(begin: int, end: int) -> tuple[Array, float]:
         total = np.zeros(len(w))
         return total, run(*stored, norms, y, begin, end, w, middle, *terms, clip, total)
 
+    if len(y) <= CHUNK:
+        return work(0, len(y))
     parts = in_chunks(len(y), work, workers)
     return np.asarray(sum(part[0] for part in parts)), float(sum(part[1] for part in parts))
 
@@ -297,10 +295,16 @@ def _softmax_sums(
 
 
 def values(
-    rows: Rows, y: Array, loss: Loss, W: Array, clip: float, workers: int | None = None
+    rows: Rows,
+    y: Array,
+    loss: Loss,
+    W: Array,
+    clip: float,
+    workers: int | None = None,
+    places: Array | None = None,
 ) -> Array | None:
     """sum_i min(loss_i, clip) for every row of ``W`` (k, d), shape (k,), or None where no kernel
-    does it.
+    does it. With ``places`` (k,): for the points W[0] + places W[1] of a line.
     """
     terms = terms_of(loss)
     if terms is None or not compiled.in_use() or len(y) == 0:
@@ -308,10 +312,11 @@ def values(
     inner, scaling = rows.inner if isinstance(rows, Scaled) else rows, rows.scaling
     weights = W if scaling is None else W * scaling[1]
     middle = np.zeros(len(W)) if scaling is None else weights @ scaling[0]
+    along = np.empty(0) if places is None else places
     if isinstance(inner, CodedRows):
-        return _coded_values(inner, y, terms, weights, middle, clip, workers)
+        return _coded_values(inner, y, terms, (weights, middle, along), clip, workers)
     return (
-        _sparse_values(inner, y, terms, weights, middle, clip, workers)
+        _sparse_values(inner, y, terms, (weights, middle, along), clip, workers)
         if isinstance(inner, Sparse)
         else None
     )
@@ -321,8 +326,7 @@ def _coded_values(
     rows: CodedRows,
     y: Array,
     terms: Terms,
-    W: Array,
-    middle: Array,
+    points: Points,
     clip: float,
     workers: int | None,
 ) -> Array | None:
@@ -332,12 +336,13 @@ def _coded_values(
     from dpcore.objective.coded import kernels as coded_kernels
 
     layout, table, squares = rows.layout, rows.table, rows.shortener
+    W, offset, along = points
     scores, slopes = (layout.basis @ W.T).ravel(), (layout.slopes @ W.T).ravel()
-    tables, offset = np.ascontiguousarray(squares.tables.T), middle
+    tables = np.ascontiguousarray(squares.tables.T)
     middle = W @ layout.constant
 
     def work(begin: int, end: int) -> Array:
-        totals = np.zeros(len(W))
+        totals = np.zeros(len(along) or len(W))
         coded_kernels.coded_values(
             table.narrow,
             table.wide,
@@ -352,6 +357,7 @@ def _coded_values(
             end,
             middle,
             offset,
+            along,
             squares.start,
             squares.hidden,
             mode,
@@ -365,15 +371,16 @@ def _coded_values(
 
 
 def _sparse_values(
-    inner: Sparse, y: Array, terms: Terms, W: Array, middle: Array, clip: float, workers: int | None
+    inner: Sparse, y: Array, terms: Terms, points: Points, clip: float, workers: int | None
 ) -> Array:
     from dpcore.objective import kernels
 
+    W, middle, along = points
     stored, side = inner.unsigned, np.ascontiguousarray(W.T).ravel()
 
     def work(begin: int, end: int) -> Array:
-        totals = np.zeros(len(W))
-        kernels.csr_values(*stored, y, begin, end, side, middle, *terms, clip, totals)
+        totals = np.zeros(len(along) or len(W))
+        kernels.csr_values(*stored, y, begin, end, side, middle, along, *terms, clip, totals)
         return totals
 
     return np.asarray(sum(in_chunks(len(y), work, workers)))

@@ -12,9 +12,9 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from dpcore.errors import InputError
-from dpcore.losses import Array, Loss, without_weights
+from dpcore.losses import Array, Loss, MarginLoss, without_weights
 from dpcore.objective import fused
-from dpcore.objective.base import check_count, numbers, readable
+from dpcore.objective.base import Line, check_count, line_of, numbers, readable
 from dpcore.objective.rows import Matrix, Rows
 from dpcore.objective.sparse import rows_of
 from dpcore.problem import Block, Problem
@@ -23,6 +23,9 @@ from dpcore.rounding import UNIT, quotients
 # How much longer than its bound a row may be: as much as rounding in the precision of the rows
 # leaves of a quotient.
 LONGER = {"float32": 1e-6, "float64": 1e-9}
+
+# Records whose losses at all points of a line stay in the second-level cache.
+TOGETHER = 1024
 
 View = TypeVar("View")
 
@@ -185,13 +188,32 @@ class LinearObjective:
         """Sum over records of the loss, each cut to [0, ``clip``], for every row of ``W`` (k, d);
         shape (k,).
         """
-        W = np.atleast_2d(W)
-        found = fused.values(self.rows, self.y, self.loss, readable(W.T).T, clip)
+        W = readable(np.atleast_2d(W))
+        line = line_of(W)
+        ends, places = (W, None) if line is None else line
+        found = fused.values(self.rows, self.y, self.loss, ends, clip, places=places)
         if found is not None:
             return found
+        if line is not None:
+            return self._along(line, clip)
         total = np.zeros(len(W))
-        for rows, z in self.rows.scores(readable(W.T)):
+        for rows, z in self.rows.scores(W.T):
             total += np.fmin(self.loss.value(z, self.y[rows][:, None]), clip).sum(axis=0)
+        return total
+
+    def _along(self, line: Line, clip: float) -> Array:
+        """``value_sum`` of points on a line: two scores of a record, some records at a time."""
+        total, places = np.zeros(len(line.places)), line.places[:, None]
+        margin = isinstance(self.loss, MarginLoss)  # then the label turns two scores, not all
+        for rows, z in self.rows.scores(line.ends.T):
+            y = self.y[rows]
+            first, other = z.T * y if margin else z.T
+            for start in range(0, len(y), TOGETHER):
+                some = slice(start, start + TOGETHER)
+                t = np.multiply(places, other[some])
+                t += first[some]
+                losses = self.loss.value(t, None if margin else y[some])
+                total += np.fmin(losses, clip).sum(axis=1)
         return total
 
     def take(self, rows: Array | slice) -> Self:

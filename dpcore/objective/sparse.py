@@ -32,6 +32,9 @@ from dpcore.rounding import UNIT, row_norms
 # Rows that are summed by themselves: in one running sum over millions of rows, the roundings that
 # one record sets off in those after it would add up to a share of the clip.
 STRETCH = 32_768
+# Up to so many vectors are multiplied one after the other: the loop for several takes as long as
+# three of them.
+FEW = 2
 # What a square may lose to underflow.
 TINY = 2.0**-1000
 # Share of the entries from which a view leaves out those of columns of scale 0: less of them is not
@@ -90,8 +93,13 @@ class Sparse(Rows):
 
     def _times(self, rows: slice, W: Array) -> Array:
         if W.ndim > 1:
-            return np.asarray(self._part(rows) @ W)
-        w, scores = np.asarray(W, dtype=np.float64), np.zeros(rows.stop - rows.start)
+            if W.shape[1] > FEW:
+                return np.asarray(self._part(rows) @ W)
+            return (
+                np.array([self._times(rows, w) for w in W.T]).reshape(-1, rows.stop - rows.start).T
+            )
+        w = np.ascontiguousarray(W, dtype=np.float64)
+        scores = np.zeros(rows.stop - rows.start)
         loops.csr_matvec(len(scores), self.width, *self._cut(rows), w, scores)
         return scores
 

@@ -26,7 +26,9 @@ from tasks.peers.process import WORKER, peer_process
 Array = np.ndarray
 
 
-ACCOUNTANTS = ("prv", "rdp", "gdp")
+# What a parameter of a library that is a word may be. ``loading``: a batch cut in one piece,
+# or row by row, as the data sets of torch and the examples of Opacus read them.
+WORDS = {"accountant": ("prv", "rdp", "gdp"), "loading": ("batches", "rows")}
 
 
 @dataclass(frozen=True)
@@ -59,8 +61,8 @@ class Peer:
                 raise unknown_name(f"parameter of {self.name}", key, self.defaults)
         found = {**self.defaults, **given}
         for key, value in found.items():
-            if key == "accountant":
-                require_choice(ACCOUNTANTS, accountant=value)
+            if key in WORDS:
+                require_choice(WORDS[key], **{key: value})
             elif key.endswith("_frac"):
                 require_open_unit(**{key: value})
             elif key in ("momentum", "l2"):
@@ -126,6 +128,7 @@ PEERS = {
                 "momentum": 0.0,
                 "clip_norm": 1.0,
                 "accountant": "prv",
+                "loading": "batches",
             },
             "python -m venv peers && peers/bin/pip install opacus",
         ),

@@ -87,9 +87,10 @@ def libraries(n: int) -> list[Line]:
     lines = []
     for batch in BATCHES:
         ours = epoch(add, batch)
-        named = {"batch_size": batch, "epochs": 1, "accountant": "rdp"}
-        what = f"dp_sgd epoch at batch {batch:,}", "Opacus' epoch"
-        lines.append(beside(what, "opacus", named, partial(run, ours, made), made, add))
+        for loading, said in (("rows", "row by row"), ("batches", "batches cut in one piece")):
+            named = {"batch_size": batch, "epochs": 1, "accountant": "rdp", "loading": loading}
+            what = f"dp_sgd epoch at batch {batch:,}", f"Opacus' epoch, {said}"
+            lines.append(beside(what, "opacus", named, partial(run, ours, made), made, add))
     fit = plan("objective_perturbation", {}, swap, Target(1.0, 1e-6, "cks", "auto"))
     what = "objective_perturbation", "diffprivlib's fit"
     lines.append(beside(what, "diffprivlib", {}, partial(run, fit, made), made, swap))

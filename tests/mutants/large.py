@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 CODED = "tests/dpcore/objective/test_coded.py"
+LINES = "tests/dpcore/objective/test_lines.py"
 ROWS = "dpcore/objective/coded/rows.py"
 SHARDS = "tests/tasks/data/test_shards.py"
 WORKERS = "tests/tasks/data/test_workers.py"
@@ -40,6 +41,11 @@ MUTANTS = [
         "total += min(z[i], clip) * (up if y[i] > 0.0 else down)",
         NEIGHBOURS,
     ),
+    # points on a line
+    Mutant("dpcore/objective/base.py", "64.0 * UNIT", "1e-6", LINES),
+    Mutant(KERNELS, "z[i] = a[i] + places[k] * b[i]", "z[i] = a[i] - places[k] * b[i]", LINES),
+    Mutant(COMPILED, "z[2 * i + 1] * share - offset[1]", "z[2 * i + 1] * share", LINES),
+    Mutant("dpcore/objective/linear.py", "np.fmin(losses, clip)", "losses", LINES),
     Mutant(FOLDS, "first + (rows.start - first) % step", "first", NEIGHBOURS),
     Mutant(FOLDS, "rows[a:b] - (end - size)", "rows[a:b] - (end - size) - (a > 0)", NEIGHBOURS),
     Mutant(

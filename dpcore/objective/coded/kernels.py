@@ -13,7 +13,15 @@ import math
 
 import numpy as np
 
-from dpcore.objective.kernels import BLOCK, _decay, clip_slopes, jit, slopes_at, values_at
+from dpcore.objective.kernels import (
+    BLOCK,
+    _decay,
+    clip_slopes,
+    jit,
+    slopes_at,
+    values_along,
+    values_at,
+)
 
 # Two tables side by side, so that one line of the cache has the score and the squared norm of a
 # level.
@@ -250,15 +258,15 @@ SEVERAL = 256
 
 @jit
 def coded_values(narrow, wide, fractions, fraction_of, starts, scores, slopes, squares, y,
-                 begin, end, middle, offset, start, hidden, mode, loss, h, up, down, clip,
+                 begin, end, middle, offset, along, start, hidden, mode, loss, h, up, down, clip,
                  totals):  # fmt: skip
     """Losses of every candidate, tables of ``scores`` and ``slopes`` (levels * k,): one read of a
-    row serves all.
+    row serves all. With places ``along`` a line: of its points, from the tables of its two ends.
     """
     count = len(middle)
     z, one = np.empty(SEVERAL * count), np.empty(SEVERAL)
     v, factor, e = np.empty(SEVERAL), np.empty(SEVERAL), np.empty(SEVERAL)
-    bits = np.empty(SEVERAL, np.int64)
+    bits, first, other = np.empty(SEVERAL, np.int64), np.empty(SEVERAL), np.empty(SEVERAL)
     for s in range(begin, end, SEVERAL):
         t = min(s + SEVERAL, end)
         m = t - s
@@ -270,6 +278,14 @@ def coded_values(narrow, wide, fractions, fraction_of, starts, scores, slopes, s
             for j in range(count):
                 z[i * count + j] = middle[j]
         _add_scores(z, narrow, wide, fractions, fraction_of, starts, s, t, scores, slopes, count)
+        if len(along) > 0:
+            for i in range(m):
+                share = factor[i] if mode > 0 else 1.0
+                first[i] = z[2 * i] * share - offset[0]
+                other[i] = z[2 * i + 1] * share - offset[1]
+            values_along(first[:m], other[:m], along, y[s:t], loss, h, up, down, clip, one[:m],
+                         e[:m], bits[:m], totals)  # fmt: skip
+            continue
         for j in range(count):
             for i in range(m):
                 score = z[i * count + j]

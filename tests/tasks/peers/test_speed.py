@@ -75,8 +75,7 @@ def test_made_rows_are_of_the_shape_that_the_design_names() -> None:
 def test_what_runs_in_processes_of_its_own_is_measured_or_said_to_be_missing() -> None:
     lines = [*bench.libraries(4000), *speed.start()]
     assert [line["what"].split(" at ")[0] for line in lines] == [
-        "dp_sgd epoch",
-        "dp_sgd epoch",
+        *["dp_sgd epoch"] * 4,
         "objective_perturbation",
         "start of a training",
     ]
