@@ -71,6 +71,12 @@ def several(problem: Problem, w: Array, outputs: int = 1) -> Array:
     return np.outer([0.0, 1.0, -30.0], weights(problem, w, outputs))
 
 
+def on_line(problem: Problem, w: Array) -> Array:
+    """Candidates of a line search that two scores of a record serve."""
+    first = weights(problem, w)
+    return first - np.outer([0.0, 0.1, 1.0, -30.0, 5.0], first[::-1])
+
+
 def marginal(relation: Adjacency) -> Callable[[Problem], float]:
     return lambda problem: Marginals.of(problem).sensitivity(relation)
 
@@ -95,6 +101,15 @@ QUESTIONS: dict[str, Question] = {
     "value_sum": Question(lambda o, p, w: o.value_sum(several(p, w), CAP), CAP, CAP, order=np.inf),
     "values of a view": Question(
         lambda o, p, w: o.transform(*view(p)).value_sum(several(p, w), CAP), CAP, CAP, order=np.inf
+    ),
+    "values along a line": Question(
+        lambda o, p, w: o.value_sum(on_line(p, w), CAP), CAP, CAP, order=np.inf
+    ),
+    "values of a view along a line": Question(
+        lambda o, p, w: o.transform(*view(p)).value_sum(on_line(p, w), CAP),
+        CAP,
+        CAP,
+        order=np.inf,
     ),
     "marginals": Question(
         lambda o, p, w: Marginals.of(p).query(o),
@@ -255,7 +270,7 @@ def kernels() -> dict[str, ModuleType]:
         for name, value in vars(module).items()
         if getattr(getattr(value, "py_func", None), "__module__", "") == module.__name__
         and not name.startswith("_")
-        and name not in ("slopes_at", "values_at", "clip_slopes")
+        and name not in ("slopes_at", "values_at", "values_along", "clip_slopes")
     }
 
 
