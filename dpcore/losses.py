@@ -121,8 +121,11 @@ class Logistic(MarginLoss):
 
     def _value(self, t: Array) -> Array:
         # exp and log1p of numpy take whole registers, logaddexp takes one number after the other
-        found: Array = np.log1p(np.exp(-np.abs(t)))
-        found += np.maximum(-t, 0.0)
+        found = np.asarray(np.abs(t))
+        np.negative(found, out=found)
+        np.exp(found, out=found)
+        np.log1p(found, out=found)
+        found -= np.minimum(t, 0.0)
         return found
 
     def _slope(self, t: Array) -> Array:

@@ -37,8 +37,8 @@ MUTANTS = [
     ),
     Mutant(
         KERNELS,
-        "total += min(z[i] * (up if y[i] > 0.0 else down), clip)",
-        "total += min(z[i], clip) * (up if y[i] > 0.0 else down)",
+        "z[i] = min(z[i] * (up if y[i] > 0.0 else down), clip)",
+        "z[i] = min(z[i], clip) * (up if y[i] > 0.0 else down)",
         NEIGHBOURS,
     ),
     # points on a line
