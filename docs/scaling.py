@@ -31,6 +31,7 @@ CELLS = HERE / "data" / "machine" / "scaling.csv"
 PICTURE = HERE / "images" / "scaling.png"
 PAGE = HERE / "benchmarks.md"
 MARK = "<!-- python docs/scaling.py draw -->"
+END = "<!-- drawn -->"
 LEVELS = [f"l{k:02d}" for k in range(12)]
 ROWS = (50_000, 160_000, 500_000, 1_600_000, 5_000_000)
 MOST, COLUMNS, AT = 50_000_000, (7, 28, 56, 112), 500_000
@@ -266,6 +267,16 @@ def table() -> dict[tuple[str, str], list[tuple[int, Found]]]:
     return {key: sorted(cells.items()) for key, cells in found.items()}
 
 
+def by_columns() -> dict[str, list[tuple[int, Found]]]:
+    """Cells of ``scaled_gd`` at ``AT`` rows by engine, by columns, where there are several."""
+    found: dict[str, dict[int, Found]] = {}
+    for engine, algorithm, n, columns, *numbers in stored():
+        if algorithm == "scaled_gd" and int(n) == AT:
+            cell = Found(*map(float, numbers[:5]), int(numbers[5]))
+            found.setdefault(engine, {})[int(columns)] = cell
+    return {engine: sorted(cells.items()) for engine, cells in found.items() if len(cells) > 2}
+
+
 def line(x: Any, y: Any) -> tuple[float, float, float]:
     """Constant and slope of y over x with equal relative errors, and the largest relative error."""
     X = np.stack([np.ones(len(x)), np.asarray(x, dtype=float)], axis=1)
@@ -293,11 +304,32 @@ def page() -> str:
             f"| {engine} | {algorithm} | {spread} | {1e6 * encode[1]:.2f} | "
             f"{1e6 * train[1]:.2f} | {100 * train[2]:.0f} % | {memory} |"
         )
-    return "\n".join(rows) + "\n"
+    return "\n".join(rows) + "\n" + page_by_columns()
+
+
+def page_by_columns() -> str:
+    """The same by columns, nothing where there are none."""
+    rows = [
+        f"\n| sums by, {AT:,} rows, `scaled_gd` | columns | to encode, s a column | to train, s a "
+        "column | line misses by | memory, MB |",
+        "|---|---|---|---|---|---|",
+    ]
+    for engine, cells_there in by_columns().items():
+        d, found = [k for k, _ in cells_there], [cell for _, cell in cells_there]
+        encode = line(d, [cell.encode_seconds for cell in found])
+        train = line(d, [cell.train_seconds for cell in found])
+        memory = f"{found[0].memory_mb:.0f} to {found[-1].memory_mb:.0f}"
+        rows.append(
+            f"| {engine} | {d[0]} to {d[-1]} | {encode[1]:.3f} | {train[1]:.3f} | "
+            f"{100 * train[2]:.0f} % | {memory} |"
+        )
+    return "\n".join(rows) + "\n" if len(rows) > 2 else ""
 
 
 def draw() -> None:
-    """Seconds to train and memory over rows, on logarithmic axes, with the fitted lines."""
+    """Seconds to train and memory over rows, and seconds over columns, on logarithmic axes, with
+    the fitted lines.
+    """
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -307,7 +339,7 @@ def draw() -> None:
 
     seen = {key: found for key, found in table().items() if len(found) >= 3}
     shown = looks(f"{engine}: {algorithm}" for engine, algorithm in seen)
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 5))
+    figure, (left, right, wide) = plt.subplots(1, 3, figsize=(15, 5))
     for (engine, algorithm), found in seen.items():
         label = f"{engine}: {algorithm}"
         look, n = shown[label], np.array([k for k, _ in found])
@@ -318,16 +350,30 @@ def draw() -> None:
         left.plot(n, constant + slope * n, look.dash, **style)
         memory = [cell.memory_mb + cell.worker_mb for _, cell in found]
         right.plot(n, memory, look.dash, marker=look.marker, markersize=4, label=label, **style)
-    for panel, name in ((left, "seconds to train"), (right, "anonymous memory, MB")):
-        panel.set(xscale="log", yscale="log", xlabel="rows", ylabel=name)
+    columns = by_columns()
+    styles = looks(columns)
+    for engine, cells_there in columns.items():
+        d, look = np.array([k for k, _ in cells_there]), styles[engine]
+        seconds = [cell.train_seconds for _, cell in cells_there]
+        constant, slope, _ = line(d, seconds)
+        wide.plot(d, seconds, look.marker, color=look.colour, markersize=4, label=engine)
+        wide.plot(d, constant + slope * d, look.dash, color=look.colour, linewidth=0.9)
+    for panel, over, name in (
+        (left, "rows", "seconds to train"),
+        (right, "rows", "anonymous memory, MB"),
+        (wide, "columns of the table", f"seconds to train {AT:,} rows, scaled_gd"),
+    ):
+        panel.set(xscale="log", yscale="log", xlabel=over, ylabel=name)
         panel.grid(alpha=0.3)
+    if columns:
+        wide.legend(fontsize=6.5)
     right.legend(fontsize=6.5)
     figure.tight_layout()
     PICTURE.parent.mkdir(exist_ok=True)
     figure.savefig(PICTURE, dpi=110)
     head, mark, rest = PAGE.read_text(encoding="utf-8").partition(MARK)
-    after = rest.partition("\n\n")[2] if mark else ""
-    PAGE.write_text(f"{head}{MARK}\n{page()}\n{after}", encoding="utf-8")
+    after = rest.partition(END)[2] if END in rest else "\n\n" + rest.partition("\n\n")[2]
+    PAGE.write_text(f"{head}{MARK}\n{page()}\n{END}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":
