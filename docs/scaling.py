@@ -371,7 +371,7 @@ def draw() -> None:
     figure.tight_layout()
     PICTURE.parent.mkdir(exist_ok=True)
     figure.savefig(PICTURE, dpi=110)
-    head, mark, rest = PAGE.read_text(encoding="utf-8").partition(MARK)
+    head, rest = PAGE.read_text(encoding="utf-8").partition(MARK)[::2]
     after = rest.partition(END)[2] if END in rest else "\n\n" + rest.partition("\n\n")[2]
     PAGE.write_text(f"{head}{MARK}\n{page()}\n{END}{after}", encoding="utf-8")
 
