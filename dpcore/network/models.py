@@ -15,7 +15,7 @@ from dpcore.errors import InputError
 from dpcore.losses import Loss
 from dpcore.network.images import Standardise, Upright
 from dpcore.network.layers import StandardConv2d, StandardLinear
-from dpcore.network.scattering import Scattering
+from dpcore.network.scattering import Scattering, strokes
 
 ACTIVATION: dict[str, Callable[[], nn.Module]] = {
     "tanh": nn.Tanh,
@@ -66,6 +66,8 @@ class Described(Protocol):
     def shift(self) -> int: ...
     @property
     def mirror(self) -> bool: ...
+    @property
+    def centred(self) -> bool: ...
     @property
     def path(self) -> str | None: ...
     @property
@@ -251,8 +253,13 @@ def deep_cnn(spec: Described) -> nn.Module:
 
 
 def scattering(spec: Described) -> nn.Module:
-    """Fixed wavelet features of unit norm, then softmax regression from zero."""
+    """Fixed wavelet features of unit norm, then softmax regression from zero; ``centred`` takes off
+    their mean over drawn strokes that are prepared as records are.
+    """
     features = Scattering(spec.image)
+    if spec.centred:
+        drawn = nn.Sequential(*before_layers(spec))(strokes(spec.image))
+        features.centre_on(drawn)
     return nn.Sequential(features, zero_linear(features.size, spec.outputs))
 
 

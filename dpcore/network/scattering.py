@@ -27,7 +27,9 @@ class Scattering(nn.Module):
     S x = (x * phi, |x * psi_j,a| * phi, ||x * psi_0,a| * psi_1,b| * phi), every fourth pixel, for
     each colour of an ``image`` (channels, height, width) given flat. Groups of three channels are
     then centred and scaled to variance 1, and the whole vector to norm 1: each step reads one
-    record. Tramer & Boneh (2021) train on such features.
+    record. Tramer & Boneh (2021) train on such features. What all images have in common, over half
+    of the squared norm on digits, tells no class from another and takes a share of every clipped
+    gradient: ``centre_on`` takes off a mean over public images, and scales to norm 1 again.
     """
 
     def __init__(self, image: tuple[int, ...]) -> None:
@@ -42,6 +44,13 @@ class Scattering(nn.Module):
         self.coarse = torch.tensor(np.array(coarse), dtype=torch.float32)
         self.low = torch.tensor(_low_pass(self.side, STRIDE), dtype=torch.float32)
         self.low_half = torch.tensor(_low_pass(self.side // 2, STRIDE // 2), dtype=torch.float32)
+        self.centre: Tensor | None = None
+
+    def centre_on(self, public: Tensor) -> None:
+        """Take the mean features of ``public`` images (m, pixels) off those of every record."""
+        self.centre = None
+        with torch.no_grad():
+            self.centre = self(public).mean(0)
 
     @property
     def size(self) -> int:
@@ -79,9 +88,44 @@ class Scattering(nn.Module):
 
     def _normalised(self, x: Tensor) -> Tensor:
         groups = x.shape[1] // GROUP
-        x = F.group_norm(x, groups, eps=1e-5).flatten(1)
-        normalised: Tensor = x / x.norm(dim=1, keepdim=True).clamp_min(1e-12)
-        return normalised
+        x = _unit(F.group_norm(x, groups, eps=1e-5).flatten(1))
+        return x if self.centre is None else _unit(x - self.centre.to(x.dtype))
+
+
+def _unit(x: Tensor) -> Tensor:
+    """Rows ``x`` (n, k) scaled to norm 1."""
+    unit: Tensor = x / x.norm(dim=1, keepdim=True).clamp_min(1e-12)
+    return unit
+
+
+# Strokes that stand for images in general: how many; an image of one or two; the deviation of the
+# pen, in pixels of 28.
+STROKES, PEN = 256, 1.3
+
+
+def strokes(image: tuple[int, ...]) -> Tensor:
+    """Drawn images (STROKES, pixels), flat, values 0 to 1, the middle of their brightness in the
+    centre: one or two cubic Bezier curves each, their points uniform in the inner part.
+
+    They follow from the size of ``image`` (channels, height, width) and a fixed seed, so what is
+    computed of them is public.
+    """
+    channels, high, wide = image
+    rng = np.random.default_rng(0)
+    t = np.linspace(0.0, 1.0, 40)[:, None]
+    bernstein = np.hstack([(1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t**2 * (1 - t), t**3])
+    row, column = np.arange(high), np.arange(wide)
+    size, unit = np.array([high, wide]), min(high, wide) / 28.0
+    found = np.empty((STROKES, channels, high, wide), dtype=np.float32)
+    for drawn in found:
+        ends = rng.uniform(0.18, 0.79, (rng.integers(1, 3), 4, 2)) * size
+        y, x = (bernstein @ ends).reshape(-1, 2).T
+        near = (row[:, None, None] - y) ** 2 + (column[None, :, None] - x) ** 2
+        ink = np.minimum(1.6 * np.exp(-near.min(2) / (2.0 * (PEN * unit) ** 2)), 1.0)
+        down = (high - 1) / 2 - ink.sum(1) @ row / ink.sum()
+        right = (wide - 1) / 2 - ink.sum(0) @ column / ink.sum()
+        drawn[:] = np.roll(ink, (round(down), round(right)), (0, 1))
+    return torch.from_numpy(found).flatten(1)
 
 
 def _morlet(side: int, scale: int, angle: int) -> np.ndarray:

@@ -88,7 +88,8 @@ class NetworkSpec:
     ``kind``: ``linear`` (softmax regression, zero start); ``mlp`` with widths ``hidden``; ``cnn``,
     ``small_cnn`` and ``deep_cnn`` on images; ``scattering`` (fixed wavelet features, then softmax
     regression); ``module``: the class ``path`` ("package.module:Name"), made with ``arguments``.
-    ``image``: channels, height, width of a record.
+    ``image``: channels, height, width of a record. ``centred``: the wavelet features less their
+    mean over drawn strokes, which is public (``scattering.strokes``).
     ``upright`` takes the slant off each image (``images.Upright``), ``standardise`` brings each
     record to mean 0 and variance 1 by its own numbers, ``shrink`` s > 1 takes the means of s x s
     pixels: in this order, record by record, in public. ``group_norm`` centres and scales small
@@ -116,6 +117,7 @@ class NetworkSpec:
     copies: int = 1
     shift: int = 0
     mirror: bool = False
+    centred: bool = False
     path: str | None = None
     arguments: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0

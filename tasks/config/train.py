@@ -150,6 +150,10 @@ class ModelSection(Section):
     mirror: bool = Field(
         default=False, description="true or false: copies may be mirrored left to right"
     )
+    centred: bool = Field(
+        default=False,
+        description="of kind scattering, true or false: less the mean features of drawn strokes",
+    )
     path: str | None = Field(default=None, description="of kind module: package.module:Name")
     arguments: dict[str, Any] = Field(
         default={}, description="of kind module, for example {width: 64}"

@@ -247,13 +247,14 @@ def check_network(config: TrainConfig, schema: Schema) -> None:
 
 
 # What the layers of each kind read of section ``model``; the rest is read for every kind.
-LAYERS = ("hidden", "activation", "pool", "group_norm", "standard_weights", "path", "arguments")
 CONVOLUTIONS = ("activation", "pool", "group_norm", "standard_weights")
+LAYERS = ("hidden", *CONVOLUTIONS, "centred", "path", "arguments")
 READ = {
     "mlp": ("hidden", "activation", "group_norm", "standard_weights"),
     "cnn": CONVOLUTIONS,
     "small_cnn": CONVOLUTIONS,
     "deep_cnn": CONVOLUTIONS,
+    "scattering": ("centred",),
     "module": ("path", "arguments"),
 }
 

@@ -282,7 +282,7 @@ OTHERS = {
     "network.layers.by_weights": "public weights; what it gives is measured by Dense and Places",
     "network.layers.directions": "public weights",
     "network.layers.lengths_of": "public weights",
-    "network.scattering.Scattering._normalised": "features of one record, which are measured again",
+    "network.scattering._unit": "features of one record, which are measured again",
     "objective.rows.bound_blocks": "sums of values in [0, 1], whose tolerance is in the price",
     "penalties.prox_group": "released values",
     "objective.linear.LinearObjective.check_rows": "a refusal, which bound_norms makes good",

@@ -79,6 +79,18 @@ MUTANTS = [
         "found",
         f"{TN}/test_gradients.py",
     ),
+    Mutant(
+        "dpcore/network/scattering.py",
+        "_unit(x - self.centre.to(x.dtype))",
+        "x - self.centre.to(x.dtype)",
+        f"{TN}/test_images.py",
+    ),
+    Mutant(
+        "dpcore/network/models.py",
+        "*before_layers(spec))(strokes",
+        ")(strokes",
+        f"{TN}/test_images.py",
+    ),
     Mutant("dpcore/network/passes.py", "LEAST = 16", "LEAST = 1", f"{TN}/test_rounding.py"),
     Mutant(
         "dpcore/network/clipping.py",

@@ -4,6 +4,8 @@ steps before the first layer.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -14,6 +16,7 @@ from dpcore.network.images import Upright
 from dpcore.network.models import make_module
 from dpcore.network.network import NetworkObjective
 from dpcore.network.passes import MARGIN
+from dpcore.network.scattering import strokes
 from dpcore.network.spec import NetworkSpec
 from tests.dpcore.network.small import given, records, spec_of
 
@@ -118,6 +121,33 @@ def test_what_stands_before_the_layers_reads_one_record_and_is_computed_once() -
     assert torch.equal(alone.records.x[0], given(data)[0][2])
     module = make_module(spec_of("prepared"))
     assert sum(type(layer) is nn.GroupNorm for layer in module) == 2
+
+
+@pytest.mark.parametrize("changes", [{}, {"upright": True}, {"image": (3, 14, 14), "inputs": 588}])
+def test_the_centre_of_features_is_their_mean_over_drawn_strokes_and_of_no_record(
+    changes: dict,
+) -> None:
+    spec = replace(spec_of("scattering"), **changes)
+    plain, centred = spec.build(), replace(spec, centred=True).build()
+    X = RNG.uniform(0.0, 1.0, (5, spec.inputs))
+    drawn = strokes(spec.image)
+    assert torch.equal(drawn, strokes(spec.image)) and 0.0 <= drawn.min() <= drawn.max() <= 1.0
+    less = plain.described(X) - plain.described(drawn.numpy()).mean(0)
+    found = centred.described(X)
+    assert torch.allclose(found, less / less.norm(dim=1, keepdim=True), atol=1e-5)
+    alone = torch.cat([centred.described(row[None]) for row in X])
+    assert torch.allclose(alone, found, atol=1e-12), "whoever else is there"
+    assert centred.dimension == plain.dimension
+
+
+def test_a_stroke_stands_in_the_middle() -> None:
+    ink = strokes((1, 28, 20)).view(-1, 28, 20)
+    total = ink.sum((1, 2))
+    down, right = (
+        (ink.sum(2) @ torch.arange(28.0)) / total,
+        (ink.sum(1) @ torch.arange(20.0)) / total,
+    )
+    assert (down - 13.5).abs().max() < 1.0 and (right - 9.5).abs().max() < 1.0
 
 
 @pytest.mark.parametrize(

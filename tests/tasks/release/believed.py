@@ -197,7 +197,7 @@ CONFIG_FIELDS = (
         preprocess.intercept objective.loss objective.loss_parameters objective.l2 objective.l1 ranking.features
         ranking.scorer ranking.hidden ranking.activation model.kind model.hidden model.activation model.pool model.image
         model.standardise model.group_norm model.standard_weights model.upright model.shrink model.copies model.shift
-        model.mirror model.path model.arguments privacy.epsilon privacy.delta privacy.adjacency privacy.conversion
+        model.mirror model.centred model.path model.arguments privacy.epsilon privacy.delta privacy.adjacency privacy.conversion
         privacy.accountant privacy.noise select.method select.keep select.share select.clip_norm algorithm.name
         algorithm.preset tune.grid tune.trials.distribution tune.trials.mean tune.trials.eta tune.score.metric
         tune.score.share preprocess.crosses preprocess.cross_width evaluate.goal"""),

@@ -17,7 +17,7 @@ from safetensors.numpy import load
 
 from dpcore.errors import AssumptionNotMet, InputError
 from dpcore.network.network import NetworkObjective
-from dpcore.network.spec import NetworkSpec
+from dpcore.network.spec import KINDS, NetworkSpec
 from dpcore.preprocess.design import Data
 from flows.cli import run
 from flows.commands.audit import read
@@ -346,11 +346,12 @@ OTHERS: dict[str, Any] = {
     "pool": "mean",
     "group_norm": True,
     "standard_weights": True,
+    "centred": True,
     "arguments": {"in_features": 784, "out_features": 2, "bias": False},
 }
 
 
-@pytest.mark.parametrize("kind", ["linear", "mlp", "cnn", "small_cnn", "deep_cnn", "module"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", OTHERS)
 def test_a_setting_is_refused_where_the_layers_of_a_kind_do_not_read_it(
     kind: str, name: str
