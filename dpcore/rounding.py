@@ -9,6 +9,7 @@ the *result* says nothing where the terms cancel.
 
 from __future__ import annotations
 
+from math import hypot, inf
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,11 @@ Matrix = Any  # a dense array or a CSR array, (n, k)
 
 # Unit roundoff of float64.
 UNIT = 2.0**-53
+# Rows that are added by themselves at most before they meet the sums of others.
+TOGETHER = 2**16
+# Public numbers that a record's part is added to before the noise are cut to this many times what a
+# record may move: rounding to their size then moves it by 1e-5 of that at most.
+FAR = 2.0**36
 # Squares between these lose nothing by underflow that k * UNIT would not cover, and do not overflow
 # in a sum.
 LEAST, MOST = 1e-280, 1e280
@@ -59,6 +65,34 @@ def quotients(bound: float, norms: Array) -> Array:
     if quotient.min(initial=1.0) < 1e-290:
         quotient = np.where(quotient < 1e-290, np.nextafter(quotient, 0.0), quotient)
     return quotient
+
+
+def rounded_sum(n: int) -> float:
+    """By how much, in units of the longest of them, a sum over up to 2 ``n`` terms may be rounded.
+
+    Partial sums of k terms are at most k long, and adding one more errs by u times that: stretches
+    of ``TOGETHER`` terms, of which their sums follow one another. One record more or fewer shifts
+    all that come after it, so nothing of this need be the same for neighbours. ``n`` may be a
+    nominal count; there is room for twice as many.
+    """
+    terms = 2 * n
+    return UNIT * terms * (min(terms, TOGETHER) + terms / 2**12) / 2.0
+
+
+def within(values: Array, most: float) -> Array:
+    """``values`` cut to +-``most``, and 0 where they are no number."""
+    cut: Array = np.clip(np.nan_to_num(values, nan=0.0), -most, most)
+    return cut
+
+
+def at_most(vector: Array, longest: float) -> Array:
+    """``vector`` (d,) scaled down to norm ``longest`` where it is longer, or to 0 where it is no
+    number.
+    """
+    norm = hypot(*vector)
+    if norm <= longest:
+        return vector
+    return vector * (longest / norm) if norm < inf else np.zeros_like(vector)
 
 
 def _squares(X: Matrix) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import hypot, inf, sqrt
+from math import sqrt
 from typing import Any, ClassVar
 
 import numpy as np
@@ -34,6 +34,7 @@ from dpcore.mechanisms import AMP, Mechanism, Rounds
 from dpcore.objective import Objective
 from dpcore.penalties import penalties, penalty_of
 from dpcore.problem import Adjacency, Problem, Requires
+from dpcore.rounding import at_most
 
 # Cap of the slope in units of that at 0, where columns are ranked: as in ``noisy_correlations``.
 CAP_SHARE = 0.5
@@ -158,16 +159,6 @@ class ADMMObjP(Algorithm):
             at = at.moved(budget.release(mechanism, query), rho, penalty, problem.dimension)
             budget.note(curvature=mechanism.perturbation.curvature)
         return at.output(self.output)
-
-
-def at_most(vector: Array, longest: float) -> Array:
-    """``vector`` (d,) scaled down to norm ``longest`` where it is longer, or to 0 where it is no
-    number.
-    """
-    norm = hypot(*vector)
-    if norm <= longest:
-        return vector
-    return vector * (longest / norm) if norm < inf else np.zeros_like(vector)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from dpcore.descent.gradient import (
     usual_cap,
     usual_clip,
 )
+from dpcore.descent.line_search import public_part
 from dpcore.errors import (
     if_given,
     require_choice,
@@ -239,9 +240,11 @@ class DPAGD(Algorithm):
     def _best(self, problem: Problem, budget: Budget, mechanism: Mechanism, W: Array) -> int:
         """Index of the noisily best row of ``W``; the penalty is public and takes no noise."""
         clip_loss = self.clips(problem)[1]
-        penalty = self.sampling_rate * problem.n * problem.l2 / 2 * np.einsum("ij,ij->i", W, W)
+        share = self.sampling_rate * problem.n
+        penalty = share * problem.l2 / 2 * np.einsum("ij,ij->i", W, W)
+        public = public_part(penalty, clip_loss)
 
         def query(batch: Objective) -> Array:
-            return np.asarray(-(batch.value_sum(W, clip_loss) + penalty))
+            return np.asarray(-(batch.value_sum(W, clip_loss) + public))
 
         return int(budget.release(mechanism, query))

@@ -14,7 +14,13 @@ import numpy as np
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, NOT_PRINTED, Algorithm, Preset, register
 from dpcore.algorithms.dp_sgd import DPSGD
-from dpcore.descent.gradient import NoisyGradient, on_batch, usual_cap, usual_clip
+from dpcore.descent.gradient import (
+    NoisyGradient,
+    loss_at_start,
+    on_batch,
+    usual_cap,
+    usual_clip,
+)
 from dpcore.descent.line_search import (
     LineSearchSettings,
     State,
@@ -26,6 +32,7 @@ from dpcore.losses import Array
 from dpcore.mechanisms import AboveThreshold, InTurn, Mechanism, Rounds
 from dpcore.objective import Objective
 from dpcore.problem import Adjacency, Problem, Requires
+from dpcore.rounding import FAR, rounded_sum, within
 
 # Relative rounding of one product or sum in float32, the coarsest numbers that records may have.
 UNIT_ROUNDING = 6e-8
@@ -298,7 +305,7 @@ class DPBLSGD(LineSearchSettings, Algorithm):
         etas = state.first_step * self.backtrack ** np.arange(self.max_queries)
         w, share = state.w, self.loss_rate * problem.n
         squares = np.concatenate([np.einsum("ij,ij->i", W, W) for W in candidates(w, v, etas)])
-        penalty = share * problem.l2 / 2 * squares
+        falls = share * problem.l2 / 2 * (squares[0] - squares[1:])  # of the penalty
         slope = float(g @ v)
         if self.slope == "unbiased":
             sigma = problem.sensitivity(state.clip_norm) / (
@@ -306,18 +313,20 @@ class DPBLSGD(LineSearchSettings, Algorithm):
             )
             slope -= len(g) * sigma**2
         wanted = self.armijo * share * etas * max(slope, 0.0)
-        clip, divisor = state.clip_loss, np.ones(self.max_queries)
+        clip = unit = state.clip_loss
+        divisor: Array = np.ones(self.max_queries)
         if self.by_quotient(problem):
             # A score that is off by e moves a margin loss by e at most and softmax by 2e, whose R
-            # is sqrt 2 larger.
-            rounding = 2.0 * (len(g) + 4) * UNIT_ROUNDING * (2.0 * np.sqrt(squares.max()) + 1.0)
+            # is sqrt 2 larger. Sums of whole losses round however near the points are.
+            longest, unit = 2.0 * float(np.sqrt(squares.max())) + 1.0, problem.lipschitz
+            rounding = 2.0 * (len(g) + 4) * UNIT_ROUNDING * longest
+            rounding += 4.0 * rounded_sum(problem.n) * (longest + loss_at_start(problem) / unit)
             clip, divisor = np.inf, etas * float(np.linalg.norm(v)) + rounding
+        public = within((falls - wanted) / divisor, FAR * unit)
 
         def query(batch: Objective) -> Array:
-            values = (
-                np.concatenate([batch.value_sum(W, clip) for W in candidates(w, v, etas)]) + penalty
-            )
-            return np.asarray((values[0] - values[1:] - wanted) / divisor)
+            values = np.concatenate([batch.value_sum(W, clip) for W in candidates(w, v, etas)])
+            return np.asarray((values[0] - values[1:]) / divisor + public)
 
         return int(budget.release(mechanism, query))
 

@@ -25,10 +25,7 @@ from dpcore.mechanisms import Gaussian, Mechanism, Rounds
 from dpcore.objective import Objective
 from dpcore.penalties import prox_l1
 from dpcore.problem import Adjacency, Problem, Requires
-
-# A record's difference of gradients is divided by its public bound; at equal points the bound is 0
-# and so is the sum.
-LEAST_BOUND = 1e-12
+from dpcore.rounding import UNIT, rounded_sum
 
 
 @register("dp_svrg")
@@ -45,7 +42,9 @@ class DPSVRG(Algorithm):
     norm_bound^2 * curvature bound of the loss. With softmax the coefficient is a vector p - e_y,
     clipped by projection on a ball, which is 1-Lipschitz too. w and a are released, hence b is
     public: the query is divided by b, released at sensitivity ``problem.sensitivity(1)`` and
-    multiplied back. ``full_share`` of mu^2, before amplification, pays for the full gradients.
+    multiplied back. b is enlarged by what rounding may do to sums of whole gradients, which does
+    not shrink with their difference (``difference_bound``). ``full_share`` of mu^2, before
+    amplification, pays for the full gradients.
 
     Wang, Ye & Xu (2017), Algorithm 1, which perturbs both at the sensitivity of whole gradients.
     What is saved in sampling error is paid in noise: the differences are added to a noisy G that
@@ -123,7 +122,6 @@ class DPSVRG(Algorithm):
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
         """Return the last iterate, shape (outputs * d,)."""
         clip_norm, eta = self.clip(problem), self.step_size(problem)
-        beta = problem.norm_bound**2 * problem.loss.smoothness
         full, inner = self.gradient(problem), self.mechanisms(problem)[1]
         w = np.zeros(problem.dimension * problem.outputs)
         for _ in range(self.epochs):
@@ -131,9 +129,7 @@ class DPSVRG(Algorithm):
             direction = anchor_gradient
             for step in range(self.inner):
                 if step > 0:
-                    bound = max(
-                        min(2.0 * clip_norm, beta * float(np.linalg.norm(w - anchor))), LEAST_BOUND
-                    )
+                    bound = difference_bound(problem, clip_norm, w, anchor)
 
                     def difference(
                         batch: Objective, at: Array = w, a: Array = anchor, bound: float = bound
@@ -151,3 +147,17 @@ class DPSVRG(Algorithm):
                 w = prox_l1(moved, eta * problem.l1, problem.intercept).ravel()
                 budget.note(step_size=eta)
         return w
+
+
+def difference_bound(problem: Problem, clip_norm: float, w: Array, anchor: Array) -> float:
+    """What a record adds to a difference of gradient sums at ``w`` and ``anchor``, as computed.
+
+    At most min(2C, beta ||w - a||), where the rounding of its two scores, (d + 8) u |x| |w| each,
+    counts as distance; and however near the points are, the roundings of four sums (two points, two
+    neighbours) and of its own slopes.
+    """
+    beta = problem.norm_bound**2 * problem.loss.smoothness
+    lengths = float(np.linalg.norm(w)) + float(np.linalg.norm(anchor))
+    apart = float(np.linalg.norm(w - anchor)) + (problem.dimension + 8) * UNIT * lengths
+    rounding = 4.0 * rounded_sum(problem.n) + 16.0 * UNIT
+    return min(2.0 * clip_norm, beta * apart) + clip_norm * rounding

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import sqrt
 from typing import Any, ClassVar
@@ -20,6 +20,7 @@ from dpcore.mechanisms import Gaussian, Mechanism, Rounds
 from dpcore.objective import Objective
 from dpcore.penalties import penalty_of
 from dpcore.problem import Adjacency, Problem, Requires
+from dpcore.rounding import FAR, at_most
 
 PERTURBED = ("x", "xzy")
 
@@ -44,8 +45,10 @@ class MPADMM(ADMMSettings, Algorithm):
     clip(g_i, C) / n + l2 x,
 
     sigma_t = noise_multiplier * D_t, D_t = ``problem.sensitivity(C)`` k_t / n (``x_sensitivity``, k
-    = eta / (1 + eta rho)). z, y and the velocity follow from the released x, so an epoch is one
-    Gaussian release; it is full-batch ssADMM with the noise of the gradient written on x.
+    = eta / (1 + eta rho)). What a step adds to that is public, and cut to ``FAR`` D_t: of steps
+    that run away rounding would tell more than the noise hides. z, y and the velocity follow from
+    the released x, so an epoch is one Gaussian release; it is full-batch ssADMM with the noise of
+    the gradient written on x.
 
     ``perturb`` = "xzy" is the papers' form, Chen (2020), Algorithm 4.2: x, z and y computed from
     exact x get noise of one sigma each. By firm non-expansiveness of a convex prox their
@@ -114,8 +117,7 @@ class MPADMM(ADMMSettings, Algorithm):
 
     def epoch(self, problem: Problem, rho: float, step: float) -> list[Mechanism]:
         """The releases of one epoch whose x-step is k = ``step``."""
-        eta = step / (1.0 - step * rho)
-        bound = x_sensitivity(problem.sensitivity(self.clip(problem)), problem.n, eta, rho)
+        bound = self.bound(problem, rho, step)
         sigma = self.noise_multiplier * bound
         if self.perturb == "x":
             return [Gaussian(bound, sigma)]
@@ -133,6 +135,9 @@ class MPADMM(ADMMSettings, Algorithm):
         at = Iterate.start(problem.dimension * problem.outputs)
         velocity = np.zeros_like(at.x)
         for step in steps.sizes.tolist():
+            if self.perturb == "xzy":  # z and y are formed of y beside the exact x
+                longest = steps.rho * FAR * self.bound(problem, steps.rho, step)
+                at = replace(at, y=at_most(at.y, longest))
             x_step = self._x_step(problem, at, steps, step, velocity)
             releases = self.epoch(problem, steps.rho, step)
             x = budget.release(releases[0], x_step)
@@ -151,14 +156,18 @@ class MPADMM(ADMMSettings, Algorithm):
         self, problem: Problem, at: Iterate, steps: Steps, step: float, velocity: Array
     ) -> XStep:
         clip_norm = self.clip(problem)
+        pulled = steps.momentum * velocity + problem.l2 * at.x + at.pull(steps.rho)
+        public = at_most(at.x - step * pulled, FAR * self.bound(problem, steps.rho, step))
 
         def x_step(data: Objective) -> Array:
-            gradient = data.gradient_sum(at.x, clip_norm) / problem.n + problem.l2 * at.x
-            return np.asarray(
-                at.x - step * (steps.momentum * velocity + gradient + at.pull(steps.rho))
-            )
+            return np.asarray(public - step * data.gradient_sum(at.x, clip_norm) / problem.n)
 
         return x_step
+
+    def bound(self, problem: Problem, rho: float, step: float) -> float:
+        """The sensitivity of x after an epoch whose x-step is k = ``step``."""
+        eta = step / (1.0 - step * rho)
+        return x_sensitivity(problem.sensitivity(self.clip(problem)), problem.n, eta, rho)
 
 
 def _three_releases(

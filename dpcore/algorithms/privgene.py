@@ -11,6 +11,7 @@ import numpy as np
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, NOT_PRINTED, Algorithm, Preset, register
 from dpcore.descent.gradient import loss_at_start
+from dpcore.descent.line_search import public_part
 from dpcore.errors import if_given, require_count, require_fraction, require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import Exponential, Mechanism, Rounds
@@ -108,10 +109,11 @@ class PrivGene(Algorithm):
         return np.concatenate([parents, children])
 
     def _best(self, problem: Problem, budget: Budget, choice: Mechanism, crowd: Array) -> int:
-        penalty = problem.n * problem.l2 / 2 * np.einsum("ij,ij->i", crowd, crowd)
         cap = self.clip(problem)
+        penalty = problem.n * problem.l2 / 2 * np.einsum("ij,ij->i", crowd, crowd)
+        public = public_part(penalty, cap)
 
         def query(records: Objective) -> Array:
-            return np.asarray(-(records.value_sum(crowd, cap) + penalty))
+            return np.asarray(-(records.value_sum(crowd, cap) + public))
 
         return int(budget.release(choice, query))

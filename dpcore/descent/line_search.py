@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from math import degrees
+from math import degrees, isfinite
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from dpcore.errors import (
     require_positive,
 )
 from dpcore.losses import Array
+from dpcore.rounding import FAR, within
 
 GROWTH = ("none", "always", "adaptive", "difference")
 # Candidates of a search that are formed at a time: together at most this many numbers, and never
@@ -117,6 +118,18 @@ def angle_between(first: Array, second: Array) -> float:
         if lengths > 0
         else 90.0
     )
+
+
+def public_part(penalty: Array, cap: float) -> Array:
+    """``penalty`` of candidates less the least of them, at most ``FAR`` caps: what a score adds to
+    its sum of losses cut to ``cap``.
+
+    What all share changes no choice, and what is that far behind is never chosen; but rounding to
+    the size of either would move what a record adds.
+    """
+    least = float(penalty.min())
+    gaps = penalty - least if isfinite(least) else np.zeros_like(penalty)
+    return within(np.minimum(gaps, FAR * cap), FAR * cap)
 
 
 def candidates(w: Array, v: Array, etas: Array) -> Iterator[Array]:

@@ -256,10 +256,11 @@ WITHIN = {
 }
 # What measures, but nothing that a price or a clip rests on; or where a test of its own stands.
 OTHERS = {
-    "algorithms.admm_objp.at_most": "released values; tests/dpcore/test_extremes.py",
+    "rounding.at_most": "released values; tests/dpcore/test_extremes.py",
+    "rounding.rounded_sum": "tests/dpcore/algorithms/test_small_parts.py",
     "algorithms.dp_agd.DPAGD._round": "released values",
     "algorithms.dp_blsgd.DPBLSGD._first_step_down": "released values",
-    "algorithms.dp_svrg.DPSVRG.fit": "released values",
+    "algorithms.dp_svrg.difference_bound": "tests/dpcore/algorithms/test_small_parts.py",
     "algorithms.sgd_adv.SGDAdv.fit": "released values",
     "descent.marginals.Scaling.stretch": "released values",
     "algorithms.listnet_one_shot.ListNetOneShot.public_side": "tests/dpcore/ranking/test_algorithms.py replays it",

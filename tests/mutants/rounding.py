@@ -10,6 +10,7 @@ BOUNDS = "dpcore/ranking/bounds.py"
 SESSIONS = "tests/dpcore/ranking/test_rounding.py"
 STRETCHES = "tests/dpcore/objective/test_stretches.py"
 EXTREMES = "tests/dpcore/test_extremes.py"
+SMALL_PARTS = "tests/dpcore/algorithms/test_small_parts.py"
 
 MUTANTS = [
     # a record in the ball of its price; sums in stretches
@@ -76,4 +77,30 @@ MUTANTS = [
         EXTREMES,
     ),
     Mutant(BOUNDS, "np.sqrt(squares + margin)", "np.sqrt(squares)", SESSIONS),
+    # what a record adds, beside numbers that are far larger
+    Mutant("dpcore/rounding.py", "FAR = 2.0**36", "FAR = 2.0**200", SMALL_PARTS),
+    Mutant(
+        "dpcore/algorithms/dp_svrg.py",
+        "4.0 * rounded_sum(problem.n) + 16.0 * UNIT",
+        "16.0 * UNIT",
+        SMALL_PARTS,
+    ),
+    Mutant(
+        "dpcore/algorithms/mpadmm.py",
+        "at_most(at.x - step * pulled, FAR * self.bound(problem, steps.rho, step))",
+        "at.x - step * pulled",
+        SMALL_PARTS,
+    ),
+    Mutant(
+        "dpcore/algorithms/dp_blsgd.py",
+        "within((falls - wanted) / divisor, FAR * unit)",
+        "(falls - wanted) / divisor",
+        SMALL_PARTS,
+    ),
+    Mutant(
+        "dpcore/descent/line_search.py",
+        "within(np.minimum(gaps, FAR * cap), FAR * cap)",
+        "penalty",
+        SMALL_PARTS,
+    ),
 ]
