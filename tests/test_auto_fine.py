@@ -13,7 +13,8 @@ from scipy.sparse import csr_array
 
 from dpcore.accounting import Events, Target
 from dpcore.algorithms.scaled_gd import ScaledGD
-from dpcore.descent.marginals import DOMINANT, Marginals
+from dpcore.descent.gradient import NoisyGradient
+from dpcore.descent.marginals import DOMINANT, Marginals, Watch
 from dpcore.errors import InputError
 from dpcore.features import Column
 from dpcore.losses import Logistic, Loss, Squared
@@ -111,6 +112,20 @@ def test_neighbours_with_fine_blocks_and_crosses_stay_within_the_bounds(
     assert ratios[0] > 0.9  # 1 but for the hats, which are no corner here
 
 
+@pytest.mark.parametrize("adjacency", BOTH)
+@pytest.mark.parametrize("excess", [-1.0, 1.0])
+def test_neighbours_are_told_apart_by_no_watch(
+    adjacency: Adjacency, excess: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the gradients say of a fine block that is watched."""
+    asked = []
+    monkeypatch.setattr(Watch, "_told", lambda self, columns: True)
+    monkeypatch.setattr(Watch, "_excess", lambda self, *block: asked.append(1) or excess)
+    monkeypatch.setattr("dpcore.descent.marginals.DOMINANT", 0.5)
+    ratios, same = replay(adjacency, *neighbours(adjacency))
+    assert same and max(ratios) <= 1.0 + 1e-9 and len(asked) == 2
+
+
 def test_the_replay_sees_a_choice_by_exact_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     honest, exact = Marginals.query, []
 
@@ -123,6 +138,7 @@ def test_the_replay_sees_a_choice_by_exact_counts(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(Marginals, "query", query)
     monkeypatch.setattr(Marginals, "idle", lambda self, means: chosen(self, exact[0]))
     monkeypatch.setattr("dpcore.descent.marginals.DOMINANT", 0.9)
+    monkeypatch.setattr(Watch, "_told", lambda self, columns: False)  # it moves from the start
     _, same = replay(Adjacency.ADD_REMOVE, *neighbours(Adjacency.ADD_REMOVE))
     assert not same
 
@@ -198,6 +214,116 @@ def test_a_goal_changes_the_clip_where_the_signal_is_strong() -> None:
         plan("auto", {"goal": "profit"}, problem(loss=Logistic()), target)
     with pytest.raises(InputError, match="margins"):
         plan("auto", {"goal": "auc"}, problem(loss=Squared()), target)
+
+
+def watched(rate: float = 1.0, noise: float = 3.0, outputs: int = 1) -> tuple[Watch, np.ndarray]:
+    """A watch of 9 steps over the 16 fine bins of 5,000 rows, nine in ten of them in the first, and
+    the columns of the bins.
+    """
+    facts = problem(n=5_000, outputs=outputs, loss=Logistic())
+    layout = Marginals.of(facts)
+    fine = np.flatnonzero(layout.fine)
+    means = np.full(len(layout.centers), 0.2)
+    means[fine] = np.append(0.9, np.linspace(1.0, 9.0, 15) / 750.0)
+    released = np.append((means - layout.centers) * facts.n, np.zeros(len(layout.numeric)))
+    view = layout.scaling(released, 1e-3, facts)
+    gradient = NoisyGradient.of(facts, 0.4, noise, rate)
+    return Watch.of(layout, view, means, gradient, noise * 0.4, 72, facts), fine
+
+
+@pytest.mark.parametrize(("rate", "outputs"), [(1.0, 1), (0.25, 1), (1.0, 3)])
+def test_what_chance_leaves_of_a_fine_block_is_as_large_as_the_watch_says(
+    rate: float, outputs: int
+) -> None:
+    """Gradients of rows whose slopes have the largest size and any sign, beside a smooth part."""
+    watch, fine = watched(rate, outputs=outputs)
+    (columns, smooth), rng, steps = watch.terms[0], np.random.default_rng(2), 9
+    assert np.array_equal(columns, fine) and watch.steps == steps
+    drawn, noisy, use = watch._spread(columns)
+    n, s, m = 5_000, watch.view.scale[columns], watch.means[columns]
+    deviation = np.sqrt(drawn / outputs + noisy / outputs)
+    found = []
+    for _ in range(600):
+        sums = n * m * (smooth @ np.array([0.1, -0.05, 0.02])[: smooth.shape[1]])
+        sums = sums + deviation * rng.normal(size=(outputs, 16))
+        total = np.zeros((outputs, len(watch.view.scale)))
+        total[:, columns] = sums * s / n
+        watch.total = total
+        found.append(watch._excess(columns, smooth))
+    chance, error = -float(use @ drawn), np.std(found) / np.sqrt(len(found))
+    assert abs(np.mean(found) - chance) < 4.0 * error < -0.2 * chance
+    alone = watched(1.0, outputs=outputs)[0]._spread(columns)
+    assert np.allclose(drawn, alone[0] * (1.0 + (1.0 / rate - 1.0) / steps))
+    assert np.allclose(noisy, alone[1] / rate**2)
+
+
+def test_watched_weights_set_out_from_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gradients from before a block moves are no part of its momentum; other columns keep
+    theirs.
+    """
+    monkeypatch.setattr(Watch, "_told", lambda self, columns: True)
+    monkeypatch.setattr(Watch, "_excess", lambda self, *block: 1.0)
+    monkeypatch.setattr("dpcore.descent.marginals.DOMINANT", 0.5)
+    facts, algorithm = problem(loss=Logistic()), ScaledGD(steps=4, horizon=1e3)
+    X = neighbours(Adjacency.ADD_REMOVE)[0]
+    planned = Events.of(algorithm.plan(facts), adjacency=facts.adjacency)
+    tape = Tape(LinearObjective(X, np.ones(7), facts.loss), 6, planned)
+    weights = algorithm.fit(facts, tape, np.random.default_rng(0))
+    layout, first = Marginals.of(facts), tape.log[0]
+    view = layout.scaling(first.output, first.mechanism.sigma / facts.n, facts)
+    momentum = algorithm.step_and_momentum(facts, 0.0)[1]
+    assert momentum > 0.9
+    held, moving = np.flatnonzero(layout.fine), np.flatnonzero(~layout.fine)
+    for columns, since in ((held, 1), (moving, 0)):
+        expected, velocity = np.zeros(len(columns)), np.zeros(len(columns))
+        for entry, note in list(zip(tape.log[1:], tape.notes, strict=True))[since:]:
+            velocity = momentum * velocity + entry.output[columns] / facts.n
+            expected -= note["step_size"] * velocity
+        assert np.allclose(weights[columns], expected * view.scale[columns])
+
+
+def test_no_slope_exceeds_what_a_watch_allows_for() -> None:
+    watch, fine = watched()
+    rng = np.random.default_rng(0)
+    X = rows(rng.uniform(0, 1000, 200).tolist(), ["north", "south"] * 100)
+    drawn, _, _ = watch._spread(fine)
+    bound = np.sqrt(drawn / (5_000 * watch.means[fine]))
+    sizes = np.zeros(16)
+    for row in X:
+        one = LinearObjective(row[None], np.ones(1), Logistic()).transform(
+            watch.view.shift, watch.view.scale
+        )
+        slope = one.gradient_sum(np.zeros(len(row)), 0.4)[-1] / watch.view.scale[-1]
+        bin_of = int(np.argmax(row[fine]))
+        sizes[bin_of] = max(sizes[bin_of], abs(slope))
+    assert np.all(sizes <= bound) and np.any(sizes > 0.8 * bound)
+
+
+def test_a_watch_needs_gradients_that_tell_chance_from_more() -> None:
+    assert watched(noise=3.0)[0].held.sum() == 16
+    assert not watched(noise=300.0)[0].held.any()
+
+
+@pytest.mark.parametrize("spikes", [True, False])
+@pytest.mark.parametrize("start", [0.0, 0.5])
+def test_fine_bins_move_where_they_tell_more_than_chance(spikes: bool, start: float) -> None:
+    """Nine in ten rows are 0; of the others each value has its own share of labels, or all the
+    same. A start that nothing speaks against stays.
+    """
+    rng = np.random.default_rng(5)
+    gains = np.where(rng.random(4000) < 0.9, 0.0, rng.choice(np.linspace(70, 970, 8), 4000))
+    even = np.searchsorted(np.linspace(70, 970, 8), gains - 1.0) % 2 == 0
+    chance = np.where(even, 0.9, 0.1) if spikes else np.full(4000, 0.6)
+    y = np.where(rng.random(4000) < np.where(gains == 0.0, 0.4, chance), 1.0, -1.0)
+    facts = problem(n=4000, loss=Logistic())
+    fine = [c for b in facts.blocks if b.fine for c in b.columns]
+    first = np.zeros(facts.dimension)
+    first[fine[-1]] = start
+    planned = plan("scaled_gd", {"start": first.tolist()}, facts, Target(8.0, 1e-6))
+    objective = LinearObjective(rows(gains.tolist()), y, facts.loss)
+    weights = run(planned, objective, fixed_noise_seed=2).weights[fine]
+    moved = np.abs(weights - first[fine]) > 1e-9
+    assert moved[:15].any() == spikes and moved[-1] == spikes
 
 
 @pytest.mark.parametrize("loss", [Logistic(), Squared()], ids=lambda loss: loss.name)

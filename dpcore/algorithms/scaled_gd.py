@@ -21,7 +21,7 @@ from dpcore.descent.gradient import (
     momentum_for,
     step_share,
 )
-from dpcore.descent.marginals import Marginals
+from dpcore.descent.marginals import Marginals, Watch
 from dpcore.errors import (
     AssumptionNotMet,
     finite_tuple,
@@ -69,9 +69,11 @@ class ScaledGD(Algorithm):
     v0 = 0.001 + noise of a mean, and R such that the mean squared norm is about 1 (a fine block has
     scale 0 unless one of its bins holds nearly all rows, by m, and does not count in R); the
     constant column becomes 2 (1 + v0)^(-1/2) / R. In this space w <- w - eta (1 - t/T) V, V <- b V
-    + (sum_i clip(g_i, C) + noise) / n, from w = 0. The step sizes sum to H = 0.8 n mu_g / S (0.2
-    for residuals), S the sensitivity: stopping there plays the ridge 1/H, proportional to the
-    noise. A ridge and an L1 penalty of the problem act on the returned weights. Each record's
+    + (sum_i clip(g_i, C) + noise) / n, from w = 0. The weights of fine blocks move after an eighth
+    of the steps, and then only if the noisy gradients of those say more of their bins than chance
+    would (``dpcore.descent.marginals.Watch``). The step sizes sum to H = 0.8 n mu_g / S (0.2 for
+    residuals), S the sensitivity: stopping there plays the ridge 1/H, proportional to the noise. A
+    ridge and an L1 penalty of the problem act on the returned weights. Each record's
     clipped gradient is the slope of a convex loss (logistic, then linear), so labels are predicted
     well but probabilities are not calibrated. A ``calibration_share`` of mu^2 pays for one
     histogram of scores by label that corrects them (``dpcore.descent.platt``).
@@ -267,12 +269,20 @@ class ScaledGD(Algorithm):
         rate, momentum = self.step_and_momentum(problem, problem.l2 * view.stretch**2)
         w = view.scaled(first_weights(self.start, problem).reshape(problem.outputs, -1))
         velocity = np.zeros_like(w)
+        noise = self.noise_multiplier * problem.sensitivity(gradient.clip_norm)
+        means, _ = layout.moments(released, problem.n)
+        watch = Watch.of(layout, view, means, gradient, noise, self.steps, problem)
+        held = watch.held
         for step in range(self.steps):
             eta = rate * (1.0 - step / self.steps)
             noisy = gradient.mean(budget, w.ravel(), scaled).reshape(w.shape)
-            velocity = momentum * velocity + noisy + problem.l2 * view.pull_back(view.weights(w))
-            w = view.prox(w - eta * velocity, eta * problem.l1)
+            pull = momentum * velocity + noisy + problem.l2 * view.pull_back(view.weights(w))
+            velocity = np.where(held, 0.0, pull)
+            w = np.where(held, w, view.prox(w - eta * velocity, eta * problem.l1))
             budget.note(step_size=eta)
+            if held.any() and watch.sees(noisy):
+                held = watch.silent()
+                view = view.without(held & ~w.any(axis=0))
         weights = view.weights(w).ravel()
         for release in calibration:
             weights = platt.calibrate(weights, release, layout.blocks, problem, budget)

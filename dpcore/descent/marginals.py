@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from math import sqrt
 
 import numpy as np
 
+from dpcore.descent.gradient import NoisyGradient
 from dpcore.errors import AssumptionNotMet
 from dpcore.losses import Array
 from dpcore.objective import LinearObjective
@@ -25,6 +27,10 @@ NUMERIC_VARIANCE = (1e-4, 0.25)
 # beside it. That names a scale and proves nothing: the bar was set between columns of Bank (82 %,
 # where fine bins lose) and of Adult (92 %, where they gain). docs/benchmarks.md has other tables.
 DOMINANT = 6.0 / 7.0
+# Share of the steps, from the first on, whose noisy gradients say whether a fine block moves. Their
+# mean has noise that falls with the root of their number, and the block loses their part of the
+# summed steps, 1 - (1 - 1/8)^2: a quarter.
+WATCHED = 1.0 / 8.0
 # Enlarges the marginals' sensitivity to cover blocks whose sum passes 1 by rounding.
 ROUNDED = 1.0 + 10 * SUM_TOLERANCE
 
@@ -152,6 +158,20 @@ class Marginals:
         mask[[column for block in self.blocks if block.fine for column in block.columns]] = True
         return mask
 
+    def fine_terms(self, view: Scaling) -> list[tuple[Array, Array]]:
+        """Of each fine block that ``view`` uses: its columns, and hats over its bins, as many as
+        the block before it (what tells the same coarsely) has columns, two at least.
+        """
+        found = []
+        for before, block in pairwise((Block((0,)), *self.blocks)):
+            columns = np.array(block.columns)
+            if block.fine and view.scale[columns].max() > 0.0:
+                hats = max(len(before.columns), 2)
+                at = (np.arange(len(columns)) + 0.5) / len(columns) * (hats - 1)
+                smooth = np.maximum(1.0 - np.abs(at[:, None] - np.arange(hats)), 0.0)
+                found.append((columns, smooth))
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
@@ -160,6 +180,10 @@ class Scaling:
     shift: Array
     scale: Array
     intercept: bool
+
+    def without(self, columns: Array) -> Scaling:
+        """The same with ``columns``, a mask (d,), at scale 0."""
+        return replace(self, scale=np.where(columns, 0.0, self.scale))
 
     def weights(self, w: Array) -> Array:
         """Weights for x of the models with weights ``w`` for the scaled rows, shape (k, d)."""
@@ -197,3 +221,103 @@ class Scaling:
         if self.intercept:
             shrunk[:, -1] = w[:, -1]
         return shrunk
+
+
+@dataclass(slots=True)
+class Watch:
+    """Whether single bins of a used fine block tell more than chance, from the noisy gradients of
+    the first steps, in which its weights stand still; no release of its own.
+
+    With s, m the scales and means and G the mean of the noisy gradients, r_j = n G_j / s_j
+    estimates the sum over the rows of bin j of the clipped slopes a_i, up to a multiple of m_j. d_j
+    is what hats over the bins, fitted to r_j / (n m_j), leave of it. If bins had nothing of their
+    own, E d_j^2 would be at most (1 - h_j) (S_j + N_j), h_j the leverage: S_j = n m_j a_j^2 by the
+    drawing of rows, |a_i| <= a_j = C / (s_j^2 (1 - m_j)^2 + s_0^2)^(1/2), and N_j by the noise. A
+    weight for each bin pays where what it learns exceeds what drawing adds, S_j, so a block stays
+    still if e = sum_j u_j (d_j^2 - (1 - h_j) (S_j + N_j) - S_j) <= 0, u_j = (n m_j a_j)^2 / (S_j +
+    N_j)^2: the locally most powerful score test, for bounded slopes (White 1982, Econometrica
+    50(1)), at the bar of Akaike's criterion.
+
+    By chance e is about -sum_j u_j S_j. Where twice that is below the standard deviation of e, (2
+    sum_j u_j^2 (S_j + N_j)^2)^(1/2), noise would decide: such a block is not watched, and moves.
+    """
+
+    view: Scaling
+    problem: Problem
+    means: Array
+    clip: float
+    rate: float
+    noise: float
+    steps: int
+    terms: list[tuple[Array, Array]] = field(default_factory=list)
+    total: Array | float = 0.0
+    seen: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        layout: Marginals,
+        view: Scaling,
+        means: Array,
+        gradient: NoisyGradient,
+        noise: float,
+        steps: int,
+        problem: Problem,
+    ) -> Watch:
+        """For a descent on ``view`` by ``steps`` of ``gradient``, whose sums have ``noise``."""
+        watched = max(int(WATCHED * steps), 1)
+        rate = gradient.rows / problem.n
+        made = cls(view, problem, means, gradient.clip_norm, rate, noise, watched)
+        made.terms = [term for term in layout.fine_terms(view) if made._told(term[0])]
+        return made
+
+    @property
+    def held(self) -> Array:
+        """Columns that stand still, a mask (d,): those of the blocks that are watched."""
+        mask = np.zeros(len(self.view.scale), dtype=bool)
+        for columns, _ in self.terms:
+            mask[columns] = True
+        return mask
+
+    def sees(self, gradient: Array) -> bool:
+        """Take the noisy mean ``gradient`` (k, d) in; whether that was the last one to take."""
+        self.seen += 1
+        self.total = self.total + gradient / self.steps
+        return self.seen == self.steps
+
+    def silent(self) -> Array:
+        """Columns of the blocks that tell no more than chance, a mask (d,)."""
+        mask = np.zeros(len(self.view.scale), dtype=bool)
+        for columns, smooth in self.terms:
+            mask[columns] = self._excess(columns, smooth) <= 0.0
+        return mask
+
+    def _spread(self, columns: Array) -> tuple[Array, Array, Array]:
+        """S_j, N_j of all outputs and u_j, (k,) each; u is 0 of the largest bin."""
+        n, s, m = self.problem.n, self.view.scale[columns], self.means[columns]
+        constant = self.view.scale[-1]
+        bound = self.clip / np.sqrt((s * (1.0 - m)) ** 2 + constant**2)
+        bound = np.minimum(bound, self.problem.loss.lipschitz)
+        drawn = n * m * bound**2 * (1.0 + (1.0 / self.rate - 1.0) / self.steps)
+        noisy = (self.noise / self.rate) ** 2 / self.steps / s**2
+        noisy = noisy * self.problem.outputs
+        use = (n * m * bound / (drawn + noisy)) ** 2
+        use[m.argmax()] = 0.0
+        return drawn, noisy, use
+
+    def _told(self, columns: Array) -> bool:
+        """Whether chance and twice the bar lie a standard deviation apart."""
+        drawn, noisy, use = self._spread(columns)
+        return float(2.0 * use @ drawn) >= sqrt(2.0 * float(np.sum((use * (drawn + noisy)) ** 2)))
+
+    def _excess(self, columns: Array, smooth: Array) -> float:
+        drawn, noisy, use = self._spread(columns)
+        sums = self.problem.n * np.asarray(self.total)[:, columns] / self.view.scale[columns]
+        root = np.sqrt(drawn + noisy)
+        basis, sizes, _ = np.linalg.svd(
+            (self.means[columns] / root)[:, None] * smooth, full_matrices=False
+        )
+        basis = basis[:, sizes > 1e-9 * sizes[0]]
+        left = sums - root * ((sums / root) @ basis @ basis.T)
+        chance = (1.0 - np.sum(basis**2, axis=1)) * root**2
+        return float(use @ (np.sum(left**2, axis=0) - chance - drawn))

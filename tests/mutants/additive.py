@@ -93,6 +93,49 @@ MUTANTS = [
         "                    1.0 - 2.0 / k\n",
         "tests/test_auto_fine.py",
     ),
+    # which fine blocks move: by noisy gradients alone, against what drawing and noise explain
+    Mutant(
+        "dpcore/descent/marginals.py",
+        "- chance - drawn))",
+        "- chance))",
+        "tests/test_auto_fine.py",
+    ),
+    Mutant(
+        "dpcore/descent/marginals.py",
+        "chance = (1.0 - np.sum(basis**2, axis=1)) * root**2",
+        "chance = root**2",
+        "tests/test_auto_fine.py",
+    ),
+    Mutant(
+        "dpcore/descent/marginals.py",
+        "self._excess(columns, smooth) <= 0.0",
+        "self._excess(columns, smooth) > 0.0",
+        "tests/test_auto_fine.py",
+    ),
+    Mutant(
+        "dpcore/descent/marginals.py",
+        " if made._told(term[0])]",
+        "]",
+        "tests/test_auto_fine.py",
+    ),
+    Mutant(
+        "dpcore/descent/marginals.py",
+        "(self.noise / self.rate) ** 2",
+        "self.noise**2",
+        "tests/test_auto_fine.py",
+    ),
+    Mutant(
+        "dpcore/algorithms/scaled_gd.py",
+        "view.without(held & ~w.any(axis=0))",
+        "view.without(held)",
+        "tests/test_auto_fine.py",
+    ),
+    Mutant(
+        "dpcore/algorithms/scaled_gd.py",
+        "velocity = np.where(held, 0.0, pull)",
+        "velocity = pull",
+        "tests/test_auto_fine.py",
+    ),
     Mutant(
         "dpcore/preprocess/terms.py",
         "np.outer(dense[:, -1] - 1.0, self.intercept)",
