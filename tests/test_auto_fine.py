@@ -198,7 +198,7 @@ def test_a_goal_changes_the_clip_where_the_signal_is_strong() -> None:
     for n in (3_000, 300_000):
         facts = problem(n=n, loss=Logistic())
         for goal in ("accuracy", "auc", "probability"):
-            planned = plan("auto", {"goal": goal}, facts, target)
+            planned = plan("scaled_gd", {"goal": goal}, facts, target)
             clips[n, goal] = planned.parameters["clip_norm"]
             assert planned.spent_epsilon == pytest.approx(2.0, rel=1e-3)
             assert len(planned.events) == 257 + (goal == "probability")

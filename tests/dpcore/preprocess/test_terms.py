@@ -14,7 +14,7 @@ from dpcore.errors import InputError
 from dpcore.features import Column, FeatureGroup
 from dpcore.losses import make_loss
 from dpcore.preprocess import Encoder, MatrixEncoder
-from dpcore.preprocess.terms import Term, additive
+from dpcore.preprocess.terms import Term, additive, pieces_of
 from dpcore.problem import Problem
 
 COLUMNS = (
@@ -99,7 +99,8 @@ def test_the_band_is_two_standard_deviations_of_what_noise_in_the_weights_does()
     made, rng = encoder("hats(8)"), np.random.default_rng(2)
     W, sigma = weights_for(made), 0.3
     calm = additive(made, W, True, noise=sigma)
-    draws = [additive(made, W + rng.normal(scale=sigma, size=W.shape), True) for _ in range(400)]
+    pieces = pieces_of(made)
+    draws = [additive(pieces, W + rng.normal(scale=sigma, size=W.shape), True) for _ in range(400)]
     for term in calm.terms:
         seen = [next(t for t in one.terms if t.name == term.name).values[0] for one in draws]
         moved = np.std(np.array(seen) - term.values[0], axis=0)
