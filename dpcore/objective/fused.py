@@ -148,8 +148,12 @@ def _coded(
 
 def _mode(rows: CodedRows, scaled: bool) -> int | None:
     """0: rows as they are; 1 and 2: cut or brought to norm 1. None where their norms take more than
-    a table.
+    a table, or fractions are double, as no training stores them: one more precision is one more
+    pass to compile.
     """
+    stored = rows.source if isinstance(rows, CodedPick) else rows.table
+    if stored.fractions.dtype != np.float32:
+        return None
     if rows.normalise == "none":
         return 0
     if scaled or rows.measured is not rows.layout:

@@ -81,7 +81,16 @@ FRAME = pd.DataFrame(
 Y = RNG.choice([-1.0, 1.0], N)
 
 
-def encoded(normalise: str = "none", numeric: str = "hats(8)", intercept: bool = True, n: int = N):
+def encoded(
+    normalise: str = "none",
+    numeric: str = "hats(8)",
+    intercept: bool = True,
+    n: int = N,
+    single: bool | None = None,
+):
+    """Encoder, matrix and coded rows. With fractions in single precision, as trainings store them
+    and compiled passes take them, the matrix is that of the rows.
+    """
     crosses = [["a", "f"], ["a", "b"], [{"e": "bins(3)"}, "c"], ["f", {"k": "minmax"}]]
     encoder = Encoder(
         COLUMNS,
@@ -92,11 +101,11 @@ def encoded(normalise: str = "none", numeric: str = "hats(8)", intercept: bool =
         crosses=crosses if numeric == "crossed" else (),
     )
     coding = Coding.of(encoder)
-    return (
-        encoder,
-        encoder.transform(FRAME[:n]),
-        coding.rows(coding.table(FRAME[:n], EncodingReport(), np.float64)),
-    )
+    if single or (single is None and compiled.in_use()):
+        rows = coding.rows(coding.table(FRAME[:n], EncodingReport()))
+        return encoder, rows.X, rows
+    rows = coding.rows(coding.table(FRAME[:n], EncodingReport(), np.float64))
+    return encoder, encoder.transform(FRAME[:n]), rows
 
 
 def same(found, wanted) -> None:
@@ -165,7 +174,7 @@ def test_a_coded_table_answers_what_the_matrix_answers(normalise: str, numeric: 
 @pytest.mark.parametrize("normalise", ["none", "cap", "unit"])
 def test_compiled_passes_give_the_sums_of_plain_ones(normalise: str) -> None:
     pytest.importorskip("numba")
-    _, X, coded = encoded(normalise)
+    _, X, coded = encoded(normalise, single=True)
     rng = np.random.default_rng(2)
     w, W = rng.normal(size=X.shape[1]), rng.normal(size=(3, X.shape[1]))
     shift, scale = rng.random(len(w)), rng.uniform(0.5, 3, len(w))
@@ -194,7 +203,7 @@ def test_columns_of_scale_0_are_left_out_and_no_bit_changes(
     """Fine bins that stay unused have scale 0: a pass is as long as without them."""
     if on:
         pytest.importorskip("numba")
-    encoder, X, coded = encoded(numeric="hats(8)+bins(256)")
+    encoder, X, coded = encoded(numeric="hats(8)+bins(256)", single=on)
     fine = [j for block in encoder.design.blocks if block.fine for j in block.columns]
     assert len(fine) == 256
     rng = np.random.default_rng(2)
@@ -235,7 +244,7 @@ def test_columns_of_scale_0_are_left_out_and_no_bit_changes(
 @pytest.mark.parametrize("normalise", ["none", "cap", "unit"])
 def test_the_compiled_softmax_is_the_plain_one(normalise: str) -> None:
     pytest.importorskip("numba")
-    _, X, coded = encoded(normalise)
+    _, X, coded = encoded(normalise, single=True)
     rng = np.random.default_rng(5)
     labels = rng.integers(0, 4, N).astype(float)
     shift, scale = rng.random(X.shape[1]), rng.uniform(0.5, 3, X.shape[1])
@@ -259,10 +268,10 @@ def test_a_compiled_pass_over_picked_codes_is_that_over_their_copy(
 ) -> None:
     """Bit for bit, over some blocks, in any order and with rows twice; all else copies them."""
     pytest.importorskip("numba")
-    _, X, coded = encoded("cap")
+    _, X, coded = encoded("cap", single=True)
     rng = np.random.default_rng(6)
     w, shift, scale = rng.normal(size=X.shape[1]), rng.random(X.shape[1]), np.ones(X.shape[1])
-    _, matrix, plain = encoded()
+    _, matrix, plain = encoded(single=True)
     compiled.use(True)
     for rows, view in ((coded, False), (plain, False), (plain, True)):
         made = LinearObjective(rows, Y, Logistic())
@@ -325,7 +334,7 @@ def test_norms_never_lack_what_rounding_takes() -> None:
 
 def test_threads_and_chunks_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("numba")
-    _, X, rows = encoded()
+    _, X, rows = encoded(single=True)
     monkeypatch.setattr(fused, "CHUNK", 512)
     monkeypatch.setattr(fused, "THREADED", 1)
     compiled.use()
@@ -338,6 +347,9 @@ def test_threads_and_chunks_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> No
         assert all(np.array_equal(one, other) for other in others)
     one, other = (fused.values(rows, Y, Logistic(), W, 1.0, workers) for workers in (1, 4))
     assert np.array_equal(one, other)
+    double = encoded(single=False)[2]  # fractions that no training stores are summed in numpy
+    assert fused.gradient(double, Y, Logistic(), w, 0.3) is None
+    assert fused.values(double, Y, Logistic(), W, 1.0) is None
     compiled.use(False)
 
 
