@@ -393,7 +393,7 @@ def test_every_loss_is_clipped_in_every_pass(called: set[str]) -> None:
                         assert np.all((values >= 0.0) & (values <= CAP))
     if called or compiled.in_use():
         several = MulticlassObjective(
-            made.KEPT["coded, double"](encoder, rows), np.zeros(made.N), Softmax()
+            made.KEPT["coded, single"](encoder, rows), np.zeros(made.N), Softmax()
         )
         several.gradient_sum(np.zeros(3 * several.dimension), CLIP)
         several.value_sum(np.zeros((1, 3 * several.dimension)), CAP)
