@@ -297,6 +297,11 @@ def line(x: Any, y: Any) -> tuple[float, float, float]:
     return float(found[0]), float(found[1]), float(np.max(np.abs(X @ found / y - 1.0)))
 
 
+def slope(found: tuple[float, float, float]) -> str:
+    """Microseconds a row of a fitted line; where rows are few beside the constant, none is seen."""
+    return f"{1e6 * found[1]:.2f}" if found[1] > 0.0 else "lost in the start"
+
+
 def page() -> str:
     """The table of fits: seconds and memory by rows."""
     rows = [
@@ -313,8 +318,8 @@ def page() -> str:
         spread = f"{n[0]:,} to {n[-1]:,}"
         memory = f"{found[0].memory_mb:.0f} to {found[-1].memory_mb:.0f}"
         rows.append(
-            f"| {engine} | {algorithm} | {spread} | {1e6 * encode[1]:.2f} | "
-            f"{1e6 * train[1]:.2f} | {100 * train[2]:.0f} % | {memory} |"
+            f"| {engine} | {algorithm} | {spread} | {slope(encode)} | {slope(train)} | "
+            f"{100 * train[2]:.0f} % | {memory} |"
         )
     return "\n".join(rows) + "\n" + page_by_columns()
 
