@@ -17,10 +17,18 @@ from prefect.futures import as_completed
 from prefect.task_runners import ProcessPoolTaskRunner, ThreadPoolTaskRunner
 from threadpoolctl import threadpool_limits
 
+from flows.exit_codes import heed
 from flows.steps import reporter
 from flows.train import Store
 from tasks.compare import tracking as children
-from tasks.compare.batch import Batch, Bench, batches_of, run_batch, run_batch_alone
+from tasks.compare.batch import (
+    Batch,
+    Bench,
+    batches_of,
+    leave_interrupts,
+    run_batch,
+    run_batch_alone,
+)
 from tasks.compare.cell import CellRecord
 from tasks.compare.config import CompareConfig
 from tasks.compare.grid import Setting
@@ -88,6 +96,7 @@ def batches(comparison: Comparison, bench: Bench) -> Iterator[list[CellRecord]]:
     by_future = dict(zip(futures, found, strict=True))
     try:
         for future in as_completed(list(futures)):
+            heed()  # a signal that a library kept to itself
             yield records_of(future, by_future[future])
     except BaseException:
         bench.stop.set()
@@ -195,7 +204,7 @@ def task_runner(config: CompareConfig) -> Any:
     if config.runner == "threads":
         return ThreadPoolTaskRunner(max_workers=workers)
     if config.runner == "processes":
-        return ProcessPoolTaskRunner(max_workers=workers)
+        return ProcessPoolTaskRunner(max_workers=workers, initializer=leave_interrupts)
     from prefect_dask import DaskTaskRunner
 
     logging.getLogger("distributed").setLevel(logging.WARNING)  # it tells every opening and closing

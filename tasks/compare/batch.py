@@ -4,6 +4,7 @@ orchestrator.
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -107,6 +108,13 @@ def run_batch(batch: Batch, bench: Bench) -> list[CellRecord]:
     except Stopped:
         pass
     return found
+
+
+def leave_interrupts() -> None:
+    """For a worker: Ctrl-C at a terminal reaches every process of a command, and it is the first
+    one that ends the others; a worker that ends by itself leaves it waiting.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def run_batch_alone(batch: Batch, bench: Bench) -> list[CellRecord]:

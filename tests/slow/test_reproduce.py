@@ -25,7 +25,7 @@ from tasks.compare.resume import make_comparison
 from tasks.home import Home
 from tasks.ledger import Ledger
 from tasks.ledger.entries import entries
-from tests.tasks.compare.test_engine import bench_of
+from tests.tasks.compare.test_engine import bench_of, public
 
 pytestmark = pytest.mark.slow
 REPRODUCE = Path(__file__).parents[2] / "conf" / "reproduce"
@@ -133,3 +133,43 @@ def test_a_figure_that_is_ended_goes_on_and_pays_for_what_is_left(
     assert found.total() == 5 and 1 <= again <= 5
     assert found["forfeited"] == (5 if number == signal.SIGKILL else 5 - found["cancelled"])
     assert (found["cancelled"] > 0) is (number == signal.SIGINT)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs groups of processes")
+@pytest.mark.parametrize("runner", ["threads", "processes"])
+def test_an_interrupt_at_a_terminal_ends_every_process_and_keeps_what_is_finished(
+    small: Path, clean_environment: dict[str, str], runner: str
+) -> None:
+    """A terminal sends it to the whole group: workers that heard it themselves were waited for
+    without end.
+    """
+    public(small)
+    home = small.with_name("runs")
+    data = f"data=[{{name: {small}, path: {small.with_name('small.csv')}}}]"
+    settings = [data, "protocol={repeats: 2, folds: 5}", "workers=1", f"runner={runner}"]
+    settings += ["privacy.epsilon=[0.1]", "objective.l1=[1.0e-4]", "printed=[]"]
+    command = [sys.executable, "-m", "flows.cli", "compare", str(REPRODUCE / "figure_4_1.yaml")]
+    command += ["--json", *(word for setting in settings for word in ("--set", setting))]
+
+    def started() -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            command, env={**clean_environment, "DPFLOWS_HOME": str(home)}, cwd=small.parent,
+            text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+
+    process = started()
+    deadline = time.monotonic() + 300
+    while len(cells_in(home)) < 20 and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGINT)
+    process.communicate(timeout=300)  # until the last process that holds its output is gone
+    assert process.returncode == 130
+    with pytest.raises(ProcessLookupError):
+        while time.monotonic() < deadline + 300:
+            os.killpg(process.pid, 0)
+            time.sleep(0.1)
+    kept = len(cells_in(home))
+    assert 20 <= kept < 70
+    out, _ = started().communicate(timeout=300)
+    cells = json.loads(out)["cells"]
+    assert (cells["done"], cells["failed"], cells["kept"]) == (70, 0, kept)
