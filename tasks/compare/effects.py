@@ -161,6 +161,7 @@ def time_against_rows(records: Sequence[Record]) -> Iterable[Chart]:
         ("training rows", "seconds"),
         panels,
         True,
+        ticks_at_points=True,
     )
 
 

@@ -125,6 +125,7 @@ def test_time_is_drawn_against_rows_where_sizes_differ_and_for_what_trains() -> 
     assert not [chart for chart in all_charts(folds, {}) if chart.stem == "seconds_vs_rows"]
     both = [*folds, *({**record, "data": "bank", "n": 4000, "seconds": 1.0} for record in folds)]
     [chart] = [chart for chart in all_charts(both, {}) if chart.stem == "seconds_vs_rows"]
+    assert chart.ticks_at_points  # whole numbers of rows, no powers between them
     assert {line.label for panel in chart.panels for line in panel.lines} == {"a", "non_private"}
     assert chart.points == [1001.0, 4000.0]
     assert "majority" not in chart.description
