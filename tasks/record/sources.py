@@ -133,6 +133,7 @@ LIBRARIES = (
     "randomgen",
     "dp-accounting",
     "numba",
+    "llvmlite",
     "pyreadstat",
 )
 

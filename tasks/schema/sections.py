@@ -75,11 +75,9 @@ class ColumnSpec(Strict):
         if self.kind == "date" and not self.parts:
             raise ValueError("a date needs parts, as [elapsed, weekday], or kind: ignore")
         known = [v for v in (self.low, self.fill, self.high) if isinstance(v, float | int)]
-        if self.kind == "numeric" and len(known) == 3 and not known[0] <= known[1] <= known[2]:
-            raise ValueError(
-                "fill {1:g} lies beyond {0:g} to {2:g}, where it would be clipped; take a number "
-                "within, or widen the bounds".format(*known)
-            )
+        beyond = len(known) == 3 and known[0] < known[2] and sorted(known) != known
+        if self.kind == "numeric" and beyond:  # of one value nothing is clipped that says anything
+            raise ValueError("fill {1:g} lies beyond {0:g} to {2:g}; correct it".format(*known))
         return self
 
     @property
