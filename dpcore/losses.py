@@ -122,6 +122,8 @@ class Logistic(MarginLoss):
     def _value(self, t: Array) -> Array:
         # exp and log1p of numpy take whole registers, logaddexp takes one number after the other
         found = np.asarray(np.abs(t))
+        if found.dtype.kind != "f":
+            found = found.astype(np.float64)
         np.negative(found, out=found)
         np.exp(found, out=found)
         np.log1p(found, out=found)

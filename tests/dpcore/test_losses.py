@@ -59,3 +59,13 @@ def test_unknown_loss_names_its_near_miss() -> None:
 def test_width_must_be_positive(loss: type) -> None:
     with pytest.raises(InputError, match="h > 0"):
         loss(h=0.0)
+
+
+@pytest.mark.parametrize("name", sorted(losses))
+def test_whole_numbers_have_the_losses_of_the_same_floats(name: str) -> None:
+    loss = make_loss(name)
+    if loss.argument == "scores":
+        pytest.skip("its argument is a vector of scores")
+    whole = np.arange(-3, 4)
+    for form in (loss.value, loss.slope):
+        assert np.array_equal(form(whole), form(whole.astype(np.float64)))
