@@ -93,16 +93,18 @@ class Explanation:
             scale = (high - low) / (last - first)
             shift = low - first * scale
         outputs = tuple(label["levels"]) if label["kind"] == "classes" else ("",)
+        weights = weights.reshape(len(outputs), -1)
         made = additive(
             encoder,
-            weights.reshape(len(outputs), -1),
+            weights,
             encoder.design.intercept,
             kept.get("marginals"),
             kept.get("noise"),
             scale,
             shift,
         )
-        return cls(made, unit_of(card), outputs, tuple(_notes(encoder, kept)), card["data"])
+        notes = (*_notes(encoder, kept), *_left_out(encoder, weights))
+        return cls(made, unit_of(card), outputs, notes, card["data"])
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -253,6 +255,22 @@ def _notes(encoder: Encoder | MatrixEncoder, kept: Mapping[str, Any]) -> list[st
             "constant by one factor."
         )
     return notes
+
+
+def _left_out(encoder: Encoder | MatrixEncoder, weights: np.ndarray) -> list[str]:
+    """Which columns' fine bins were not used, and why that may be."""
+    parts = () if isinstance(encoder, MatrixEncoder) else encoder.parts
+    idle = [
+        part.name
+        for part in parts
+        if part.fine and not weights[:, part.start : part.start + part.width].any()
+    ]
+    if not idle:
+        return []
+    return [
+        "Fine bins left out, where no bin holds nearly all rows or single bins told no more than "
+        f"chance: {', '.join(idle)}."
+    ]
 
 
 def _line(term: Term) -> tuple[str, str, str, str]:

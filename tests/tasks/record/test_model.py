@@ -92,6 +92,20 @@ def test_a_stored_model_is_explained_from_its_files_alone(small: Path, tmp_path:
             Explanation.of(encoder, broken, weights)
 
 
+def test_fine_bins_that_were_left_out_are_named() -> None:
+    """By the weights alone: a column whose bins have one is not named, nor one without bins."""
+    encoder = find_schema("adult").encoder(normalise="none", numeric="hats(8)+bins(256)")
+    fine = {part.name: part for part in encoder.parts if part.fine}
+    card = {"label": {"kind": "binary", "positive": ">50K"}, "loss": "logistic", "data": "adult"}
+    weights = np.zeros(encoder.design.dimension)
+    weights[fine["capital-gain"].start + 3] = 1.0
+    (note,) = (one for one in Explanation.of(encoder, card, weights).notes if "Fine bins" in one)
+    assert note.endswith(f"chance: {', '.join(name for name in fine if name != 'capital-gain')}.")
+    for part in fine.values():
+        weights[part.start] = 1.0
+    assert not any("Fine bins" in one for one in Explanation.of(encoder, card, weights).notes)
+
+
 def test_stored_files_are_plain_and_hold_no_row_of_the_data(
     stored: tuple[str, str, np.ndarray], home: Home
 ) -> None:
