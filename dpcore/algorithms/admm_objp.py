@@ -32,9 +32,9 @@ from dpcore.errors import (
 from dpcore.losses import Array, Loss, MarginLoss, Weighted, scalar
 from dpcore.mechanisms import AMP, Mechanism, Rounds
 from dpcore.objective import Objective
+from dpcore.objective.rounding import at_most
 from dpcore.penalties import penalties, penalty_of
 from dpcore.problem import Adjacency, Problem, Requires
-from dpcore.rounding import at_most
 
 # Cap of the slope in units of that at 0, where columns are ranked: as in ``noisy_correlations``.
 CAP_SHARE = 0.5

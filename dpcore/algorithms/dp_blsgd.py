@@ -31,8 +31,8 @@ from dpcore.errors import InputError
 from dpcore.losses import Array
 from dpcore.mechanisms import AboveThreshold, InTurn, Mechanism, Rounds
 from dpcore.objective import Objective
+from dpcore.objective.rounding import FAR, rounded_sum, within
 from dpcore.problem import Adjacency, Problem, Requires
-from dpcore.rounding import FAR, rounded_sum, within
 
 # Relative rounding of one product or sum in float32, the coarsest numbers that records may have.
 UNIT_ROUNDING = 6e-8

@@ -23,9 +23,9 @@ from dpcore.errors import (
 from dpcore.losses import Array
 from dpcore.mechanisms import Gaussian, Mechanism, Rounds
 from dpcore.objective import Objective
+from dpcore.objective.rounding import UNIT, rounded_sum
 from dpcore.penalties import prox_l1
 from dpcore.problem import Adjacency, Problem, Requires
-from dpcore.rounding import UNIT, rounded_sum
 
 
 @register("dp_svrg")

@@ -12,10 +12,10 @@ from dpcore.algorithms.base import BOTH, Algorithm, register
 from dpcore.errors import AssumptionNotMet, require_count, require_nonnegative, require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import Gaussian, Mechanism
+from dpcore.objective.rounding import UNIT, row_norms
 from dpcore.problem import Adjacency, Problem, Requires
 from dpcore.ranking.documents import ScoredDocuments, public_documents, require_linear_scorer
 from dpcore.ranking.losses import ListNet
-from dpcore.rounding import UNIT, row_norms
 
 # Directions in which the documents of a session hardly differ are left out: they carry noise and
 # next to no order.

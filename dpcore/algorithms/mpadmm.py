@@ -18,9 +18,9 @@ from dpcore.errors import AssumptionNotMet, require_choice
 from dpcore.losses import Array
 from dpcore.mechanisms import Gaussian, Mechanism, Rounds
 from dpcore.objective import Objective
+from dpcore.objective.rounding import FAR, at_most
 from dpcore.penalties import penalty_of
 from dpcore.problem import Adjacency, Problem, Requires
-from dpcore.rounding import FAR, at_most
 
 PERTURBED = ("x", "xzy")
 

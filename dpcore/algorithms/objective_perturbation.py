@@ -25,8 +25,8 @@ from dpcore.errors import (
 from dpcore.losses import Array
 from dpcore.mechanisms import AMP, ObjectivePerturbation
 from dpcore.objective import Objective
+from dpcore.objective.rounding import UNIT
 from dpcore.problem import Adjacency, Problem, Requires
-from dpcore.rounding import UNIT
 
 # Output noise over its sensitivity, in units of noise_multiplier: it takes 1e-4 of the price (1 %
 # with gamma noise).

@@ -18,7 +18,7 @@ from dpcore.errors import (
     require_positive,
 )
 from dpcore.losses import Array
-from dpcore.rounding import FAR, within
+from dpcore.objective.rounding import FAR, within
 
 GROWTH = ("none", "always", "adaptive", "difference")
 # Candidates of a search that are formed at a time: together at most this many numbers, and never

@@ -12,9 +12,9 @@ from scipy.sparse import csr_array, hstack, issparse
 
 from dpcore.errors import InputError
 from dpcore.losses import Array
+from dpcore.objective.rounding import bound_norms
 from dpcore.objective.rows import SUM_TOLERANCE, Matrix, bound_blocks
 from dpcore.problem import Block
-from dpcore.rounding import bound_norms
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ import numpy as np
 
 from dpcore.errors import InputError
 from dpcore.losses import Array
+from dpcore.objective.rounding import LEAST, MOST, UNIT
 from dpcore.problem import Adjacency, Problem
-from dpcore.rounding import LEAST, MOST, UNIT
 
 # From so many points on a line two scores of each record serve all of them.
 ON_LINE = 4

@@ -15,10 +15,10 @@ from dpcore.errors import InputError
 from dpcore.losses import Array, Loss, MarginLoss, without_weights
 from dpcore.objective import fused
 from dpcore.objective.base import Line, check_count, line_of, numbers, readable
+from dpcore.objective.rounding import UNIT, quotients
 from dpcore.objective.rows import Matrix, Rows
 from dpcore.objective.sparse import rows_of
 from dpcore.problem import Block, Problem
-from dpcore.rounding import UNIT, quotients
 
 # How much longer than its bound a row may be: as much as rounding in the precision of the rows
 # leaves of a quotient.

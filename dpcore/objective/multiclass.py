@@ -16,8 +16,8 @@ from dpcore.losses import Array, Loss
 from dpcore.objective import fused
 from dpcore.objective.base import numbers, readable
 from dpcore.objective.linear import LinearObjective
+from dpcore.objective.rounding import quotients, row_norms
 from dpcore.problem import Problem
-from dpcore.rounding import quotients, row_norms
 
 # Scores that are formed at a time when losses of several candidates are asked for.
 MOST_SCORES = 4_000_000

@@ -15,8 +15,8 @@ import numpy as np
 from scipy.sparse import csr_array, issparse
 
 from dpcore.losses import Array
+from dpcore.objective.rounding import UNIT, bound_norms, row_norms, with_values
 from dpcore.problem import Block
-from dpcore.rounding import UNIT, bound_norms, row_norms, with_values
 
 Matrix = Any  # a dense array or a CSR array, (n, d)
 Coefficient = Callable[[slice, Array], Array]  # of the rows of a stretch, from their scores

@@ -17,6 +17,7 @@ from scipy.sparse import csr_array, issparse
 
 from dpcore.losses import Array
 from dpcore.objective import compiled
+from dpcore.objective.rounding import UNIT, row_norms
 from dpcore.objective.rows import (
     NORM_MARGIN,
     Coefficient,
@@ -27,7 +28,6 @@ from dpcore.objective.rows import (
     broken,
     groups,
 )
-from dpcore.rounding import UNIT, row_norms
 
 # Rows that are summed by themselves: in one running sum over millions of rows, the roundings that
 # one record sets off in those after it would add up to a share of the clip.

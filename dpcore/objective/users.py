@@ -15,10 +15,10 @@ from dpcore.identity import distinct, unit_codes
 from dpcore.losses import Array
 from dpcore.objective.base import check_count
 from dpcore.objective.linear import LinearObjective
+from dpcore.objective.rounding import quotients, row_norms
 from dpcore.objective.rows import groups
 from dpcore.objective.sparse import STRETCH
 from dpcore.problem import Problem
-from dpcore.rounding import quotients, row_norms
 
 
 class UserObjective:

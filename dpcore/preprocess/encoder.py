@@ -21,6 +21,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from dpcore.errors import InputError, unknown_name
 from dpcore.features import Column, numeric_maps
 from dpcore.identity import check_distinct, declared_names
+from dpcore.objective.rounding import shortened
 from dpcore.preprocess.column_encoders import ColumnEncoder
 from dpcore.preprocess.design import Design, EncodingReport
 from dpcore.preprocess.frames import as_frame
@@ -35,7 +36,6 @@ from dpcore.preprocess.parts import (
     place,
 )
 from dpcore.problem import Block
-from dpcore.rounding import shortened
 
 NORMALISE = ("none", "cap", "unit")
 SPARSE_BELOW = 0.4  # share of slots to columns under which products on CSR are the faster ones

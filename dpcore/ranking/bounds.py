@@ -24,9 +24,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dpcore.objective.rounding import UNIT, quotients
 from dpcore.ranking.losses import BayesRank, RankingLoss, softmax, target_of
 from dpcore.ranking.scorers import Array, Layers, layer_gradient
-from dpcore.rounding import UNIT, quotients
 
 # A squared clip norm by products between documents is formed where more than this share of it is
 # margin; a label bound is taken again where its margin is more than the other, for it has no second

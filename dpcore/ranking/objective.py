@@ -13,6 +13,7 @@ import numpy as np
 
 from dpcore.errors import InputError
 from dpcore.objective.base import check_count, readable
+from dpcore.objective.rounding import row_norms
 from dpcore.problem import Problem
 from dpcore.ranking.bounds import Clipped, capped_sum, clipped_sum, session_vectors, shrunk_vectors
 from dpcore.ranking.documents import PaddedBlock, ScoredDocuments
@@ -20,7 +21,6 @@ from dpcore.ranking.losses import RankingLoss
 from dpcore.ranking.metrics import session_ap
 from dpcore.ranking.scorers import Array, Layers, Scorer, gradient
 from dpcore.ranking.sessions import Sessions, check_rows
-from dpcore.rounding import row_norms
 
 
 class SessionObjective:

@@ -29,6 +29,7 @@ from dpcore.network.passes import lengths
 from dpcore.network.spec import NetworkSpec
 from dpcore.objective import LinearObjective
 from dpcore.objective.multiclass import MulticlassObjective, Softmax
+from dpcore.objective.rounding import bound_norms, row_norms, shortened
 from dpcore.objective.users import UserObjective
 from dpcore.preprocess.encoder import shorten
 from dpcore.ranking import bounds as ranking
@@ -37,8 +38,7 @@ from dpcore.ranking.losses import BayesRank, ListNet
 from dpcore.ranking.objective import SessionObjective
 from dpcore.ranking.scorers import MLP, Linear
 from dpcore.ranking.sessions import LARGEST_FEATURE, Documents, Sessions
-from dpcore.rounding import bound_norms, row_norms, shortened
-from tests.dpcore.test_rounding import FORMS, rows_of, squares
+from tests.dpcore.objective.test_rounding import FORMS, rows_of, squares
 
 Pairs = Iterator[tuple[float, Fraction]]
 CLIP = 0.1

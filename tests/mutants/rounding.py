@@ -78,7 +78,7 @@ MUTANTS = [
     ),
     Mutant(BOUNDS, "np.sqrt(squares + margin)", "np.sqrt(squares)", SESSIONS),
     # what a record adds, beside numbers that are far larger
-    Mutant("dpcore/rounding.py", "FAR = 2.0**36", "FAR = 2.0**200", SMALL_PARTS),
+    Mutant("dpcore/objective/rounding.py", "FAR = 2.0**36", "FAR = 2.0**200", SMALL_PARTS),
     Mutant(
         "dpcore/algorithms/dp_svrg.py",
         "4.0 * rounded_sum(problem.n) + 16.0 * UNIT",

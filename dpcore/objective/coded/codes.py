@@ -19,8 +19,8 @@ from scipy.sparse import csr_array
 
 from dpcore.errors import InputError
 from dpcore.losses import Array
+from dpcore.objective.rounding import UNIT
 from dpcore.objective.sparse import TINY, times, weighted
-from dpcore.rounding import UNIT
 
 # Codes of one byte; columns without a fraction are joined as long as their product has no more
 # levels.

@@ -17,10 +17,10 @@ from scipy.sparse import csr_array, diags_array
 from dpcore.losses import Array
 from dpcore.objective import compiled
 from dpcore.objective.coded.codes import Layout, Squares, Table, plain_squares
+from dpcore.objective.rounding import UNIT, quotients, row_norms
 from dpcore.objective.rows import SUM_TOLERANCE, Coefficient, Rows, Scaled, groups
 from dpcore.objective.sparse import Sparse, canonical
 from dpcore.problem import Block
-from dpcore.rounding import UNIT, quotients, row_norms
 
 # Rows that are looked up at a time: their numbers stay in the second-level cache.
 STRETCH = 32_768

@@ -16,8 +16,8 @@ from dpcore.descent.line_search import public_part
 from dpcore.losses import Logistic
 from dpcore.mechanisms import AboveThreshold
 from dpcore.objective import LinearObjective
+from dpcore.objective.rounding import FAR, TOGETHER, UNIT, at_most, rounded_sum, within
 from dpcore.problem import Adjacency, Problem
-from dpcore.rounding import FAR, TOGETHER, UNIT, at_most, rounded_sum, within
 
 # What cutting public numbers to ``FAR`` leaves, twice.
 LEFT = 4 * UNIT * FAR

@@ -18,10 +18,10 @@ from dpcore.features import FeatureGroup
 from dpcore.losses import make_loss
 from dpcore.objective import LinearObjective
 from dpcore.objective.multiclass import MulticlassObjective, Softmax
+from dpcore.objective.rounding import bound_norms, row_norms, shortened
 from dpcore.objective.users import UserObjective
 from dpcore.preprocess.encoder import shorten
 from dpcore.preprocess.matrix import MatrixEncoder
-from dpcore.rounding import bound_norms, row_norms, shortened
 
 MAGNITUDES = (5e-324, 1e-320, 1e-310, 1e-200, 1e-160, 1e-3, 1.0, 1e5, 1e150, 1e200, 1e300)
 
