@@ -15,8 +15,7 @@ from scipy.special import expit, logsumexp, softmax
 from scipy.stats import rankdata
 
 from dpcore.errors import InputError, require_count
-from dpcore.losses import Array
-from dpcore.penalties import column_sizes
+from dpcore.penalties import Array, column_sizes
 from dpcore.ranking.metrics import mean_average_precision, ndcg
 
 

@@ -23,8 +23,9 @@ from dpcore.errors import (
     require_positive,
     unknown_name,
 )
-from dpcore.losses import Array
 from dpcore.problem import Problem
+
+Array = np.ndarray
 
 
 def soft_threshold(v: Array, threshold: float | Array) -> Array:

@@ -26,8 +26,8 @@ from dpcore.errors import (
     here,
     require_maker,
 )
-from dpcore.losses import Array
 from dpcore.mechanisms import Mechanism
+from dpcore.mechanisms.base import Array
 from dpcore.noise import plain_generator, secure_generator
 from dpcore.objective import Objective
 from dpcore.problem import Adjacency

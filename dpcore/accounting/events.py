@@ -15,9 +15,8 @@ import numpy as np
 from dpcore.accounting.curves import ORDERS, curve_of
 from dpcore.accounting.first_rules import first
 from dpcore.errors import InputError, PriceUnknown, unknown_name
-from dpcore.losses import Array
 from dpcore.mechanisms import to_dict
-from dpcore.mechanisms.base import MECHANISMS, SAMPLERS, InTurn, Mechanism, Rounds, on_grid
+from dpcore.mechanisms.base import MECHANISMS, SAMPLERS, Array, InTurn, Mechanism, Rounds, on_grid
 from dpcore.mechanisms.repeated import Composition, Repeated
 from dpcore.problem import Adjacency
 from dpcore.sampling import Poisson, Sampled

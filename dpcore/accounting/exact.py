@@ -23,8 +23,7 @@ from scipy.special import logsumexp
 
 from dpcore.accounting.curves import curve_of, epsilon_of
 from dpcore.errors import PriceUnknown, require_open_unit
-from dpcore.losses import Array
-from dpcore.mechanisms.base import Exact, Mechanism
+from dpcore.mechanisms.base import Array, Exact, Mechanism
 from dpcore.mechanisms.gaussian import Gaussian, gaussian_epsilon
 from dpcore.mechanisms.laplace import Laplace
 from dpcore.problem import Adjacency

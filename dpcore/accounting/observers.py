@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from dpcore.losses import Array
 from dpcore.mechanisms import Mechanism
+from dpcore.mechanisms.base import Array
 from dpcore.objective.base import unscaled
 
 Query = Callable[[Any], Any]

@@ -10,14 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dpcore.errors import InputError, unknown_name
-from dpcore.losses import Array
 from dpcore.problem import Adjacency, Problem
 from dpcore.ranking.documents import ranking_facts, ranking_problem
 from dpcore.ranking.losses import RankingLoss, make_ranking_loss
 from dpcore.ranking.metrics import Conventions, ranking_report
 from dpcore.ranking.objective import SessionObjective
 from dpcore.ranking.scorers import SCORERS, Scorer, make_scorer
-from dpcore.ranking.sessions import FEATURES, Documents, Sessions
+from dpcore.ranking.sessions import FEATURES, Array, Documents, Sessions
 
 # Loss that an algorithm is meant for, where none is named.
 LOSSES = {"privbr": "bayesrank"}
