@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from math import exp, inf, log
+from math import exp, inf, log, sqrt
 from typing import Protocol, TypeVar
 
 from scipy.optimize import toms748
@@ -13,8 +13,8 @@ from dpcore.accounting.events import Events
 from dpcore.accounting.exact import SHARE
 from dpcore.accounting.limits import SLACK, Limit, Target
 from dpcore.errors import PriceUnknown
-from dpcore.mechanisms import InTurn, Mechanism, Rounds
-from dpcore.problem import Problem
+from dpcore.mechanisms import Gaussian, InTurn, Mechanism, Rounds
+from dpcore.problem import Adjacency, Problem
 
 # Relative gap between the noise that is returned and noise that no longer fits.
 GAP = 1e-4
@@ -212,4 +212,31 @@ def _safe_side(excess: Callable[[float], float], crossing: float, high: float) -
             return high
         if excess(candidate) <= 0:
             return candidate
+    return high
+
+
+def calibrated_gaussian(
+    sensitivity: float, target: Target, adjacency: Adjacency, noise: str = "rounded"
+) -> Gaussian:
+    """One Gaussian release of the least noise that fits ``target``."""
+
+    def single(multiplier: float) -> Gaussian:
+        return Gaussian(sensitivity, sensitivity * multiplier)
+
+    def events(multiplier: float) -> Events:
+        return Events.of([single(multiplier).with_noise(noise)], adjacency=adjacency)
+
+    return single(least_noise(events, target))
+
+
+def least_noise(events: Callable[[float], Events], target: Target) -> float:
+    """The least noise multiplier, to 1 part in 1000, whose ``events`` fit ``target``."""
+    low = high = 1e-2
+    while target.ratio(events(high)) > 1.0:
+        low, high = high, high * 2.0
+        if high > 1e9:
+            raise target.refusal(events(high))
+    while high / low > 1.001:
+        middle = sqrt(low * high)
+        low, high = (middle, high) if target.ratio(events(middle)) > 1.0 else (low, middle)
     return high

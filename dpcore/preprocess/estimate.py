@@ -10,7 +10,7 @@ probability.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import sqrt
@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from dpcore.accounting import Budget, Events, Target, open_door
+from dpcore.accounting.calibrate import least_noise
 from dpcore.errors import InputError, require_count, require_fraction, require_positive
 from dpcore.mechanisms import Exponential, Gaussian, Mechanism
 from dpcore.problem import Adjacency
@@ -167,33 +168,7 @@ def calibrated(
     def events(multiplier: float) -> Events:
         return replace(estimate, noise_multiplier=multiplier).events(noise=noise)
 
-    return replace(estimate, noise_multiplier=_least_noise(events, target))
-
-
-def calibrated_gaussian(
-    sensitivity: float, target: Target, adjacency: Adjacency, noise: str = "rounded"
-) -> Gaussian:
-    """One Gaussian release of the least noise that fits ``target``."""
-
-    def single(multiplier: float) -> Gaussian:
-        return Gaussian(sensitivity, sensitivity * multiplier)
-
-    def events(multiplier: float) -> Events:
-        return Events.of([single(multiplier).with_noise(noise)], adjacency=adjacency)
-
-    return single(_least_noise(events, target))
-
-
-def _least_noise(events: Callable[[float], Events], target: Target) -> float:
-    low = high = 1e-2
-    while target.ratio(events(high)) > 1.0:
-        low, high = high, high * 2.0
-        if high > 1e9:
-            raise target.refusal(events(high))
-    while high / low > 1.001:
-        middle = sqrt(low * high)
-        low, high = (middle, high) if target.ratio(events(middle)) > 1.0 else (low, middle)
-    return high
+    return replace(estimate, noise_multiplier=least_noise(events, target))
 
 
 def estimate_columns(

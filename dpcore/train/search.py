@@ -20,7 +20,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpcore.accounting.budget import Budget, open_door
-from dpcore.accounting.calibrate import calibrate, check_limits, planned_events, with_multiplier
+from dpcore.accounting.calibrate import (
+    calibrate,
+    calibrated_gaussian,
+    check_limits,
+    planned_events,
+    with_multiplier,
+)
 from dpcore.accounting.events import Events
 from dpcore.accounting.limits import Limit, Target, target_among
 from dpcore.algorithms.base import Trainer
@@ -32,15 +38,8 @@ from dpcore.errors import (
     require_positive,
 )
 from dpcore.losses import Array
-from dpcore.mechanisms import (
-    Composition,
-    Gaussian,
-    Mechanism,
-    RepeatNegativeBinomial,
-    RepeatPoisson,
-)
-from dpcore.mechanisms.repeated import Repeated
-from dpcore.preprocess.estimate import calibrated_gaussian
+from dpcore.mechanisms import Gaussian, Mechanism
+from dpcore.mechanisms.repeated import Composition, Repeated, RepeatNegativeBinomial, RepeatPoisson
 from dpcore.problem import Adjacency, Problem, Requires
 from dpcore.train.planning import Planned, plan
 

@@ -19,6 +19,7 @@ import pandas as pd
 
 from dpcore.accounting import Events, Target, release_once
 from dpcore.accounting.budget import events_once
+from dpcore.accounting.calibrate import calibrated_gaussian
 from dpcore.accounting.limits import SLACK
 from dpcore.errors import InputError, UnknownName
 from dpcore.losses import Array
@@ -27,7 +28,6 @@ from dpcore.preprocess.estimate import (
     Columns,
     EstimateColumns,
     calibrated,
-    calibrated_gaussian,
     estimate_columns,
 )
 from dpcore.problem import Adjacency
