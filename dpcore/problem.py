@@ -113,6 +113,21 @@ class Problem:
         require_positive(clip=clip)
         return clip if self.adjacency is Adjacency.ADD_REMOVE else 2.0 * clip
 
+    def check_count(self, n: int) -> None:
+        """Raise ``InputError`` unless ``n`` records are at least one, and exactly as many as are
+        public.
+        """
+        if n == 0:
+            raise InputError(
+                "Expected at least one record, got an empty table; check the path and the split."
+            )
+        if self.adjacency is not Adjacency.ADD_REMOVE and n != self.n:
+            raise InputError(
+                f"Expected exactly n={self.n} records under {self.adjacency}, where n is public, "
+                f"got {n}; declare the exact count of the training part, or use "
+                "adjacency=add_remove with a nominal n."
+            )
+
 
 Need = tuple[bool, str, str, str]  # unmet or not; what is needed, what it is, and the way out
 

@@ -28,7 +28,6 @@ from dpcore.network.refusals import (
     refuse_mixing,
     refuse_ties,
 )
-from dpcore.objective.base import check_count
 from dpcore.problem import Problem
 
 Array = np.ndarray
@@ -297,7 +296,7 @@ class NetworkObjective:
         """Raise ``InputError`` unless ``problem`` counts these records and parameters; all is
         clipped, no row bound.
         """
-        check_count(self.n, problem)
+        problem.check_count(self.n)
         if self.dimension != problem.dimension:
             raise InputError(
                 f"Expected a network of {problem.dimension} parameters, got {self.dimension}."

@@ -7,10 +7,9 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from dpcore.errors import InputError
 from dpcore.losses import Array
 from dpcore.objective.rounding import LEAST, MOST, UNIT
-from dpcore.problem import Adjacency, Problem
+from dpcore.problem import Problem
 
 # From so many points on a line two scores of each record serve all of them.
 ON_LINE = 4
@@ -34,20 +33,6 @@ class Objective(Protocol):
         """Raise ``InputError`` where the records break what the price relies on: the public facts
         of ``problem``.
         """
-
-
-def check_count(n: int, problem: Problem) -> None:
-    """Raise ``InputError`` unless there are records, and exactly as many as are public."""
-    if n == 0:
-        raise InputError(
-            "Expected at least one record, got an empty table; check the path and the split."
-        )
-    if problem.adjacency is not Adjacency.ADD_REMOVE and n != problem.n:
-        raise InputError(
-            f"Expected exactly n={problem.n} records under {problem.adjacency}, where n is public, "
-            f"got {n}; declare the exact count of the training part, or use adjacency=add_remove "
-            "with a nominal n."
-        )
 
 
 def readable(W: Array) -> Array:

@@ -14,7 +14,7 @@ import numpy as np
 from dpcore.errors import InputError
 from dpcore.losses import Array, Loss, MarginLoss, without_weights
 from dpcore.objective import fused
-from dpcore.objective.base import Line, check_count, line_of, numbers, readable
+from dpcore.objective.base import Line, line_of, numbers, readable
 from dpcore.objective.rounding import UNIT, quotients
 from dpcore.objective.rows import Matrix, Rows
 from dpcore.objective.sparse import rows_of
@@ -101,7 +101,7 @@ class LinearObjective:
         """Raise ``InputError`` unless number, labels, finite numbers, columns and norms are as
         ``problem`` declares.
         """
-        check_count(self.n, problem)
+        problem.check_count(self.n)
         self.check_rows(problem)
 
     def check_rows(self, problem: Problem) -> None:

@@ -16,7 +16,6 @@ import numpy as np
 
 from dpcore.errors import InputError
 from dpcore.losses import Array, Loss
-from dpcore.objective.base import check_count
 from dpcore.objective.coded.codes import Table
 from dpcore.objective.coded.rows import CodedRows
 from dpcore.objective.linear import LinearObjective
@@ -120,7 +119,7 @@ class ShardedObjective:
         """Raise ``InputError`` unless number, labels, columns and norms are as ``problem``
         declares.
         """
-        check_count(self.n, problem)
+        problem.check_count(self.n)
         self._each("check_rows", problem)
 
     def gradient_sum(self, w: Array, clip_norm: float = inf) -> Array:

@@ -13,7 +13,6 @@ import numpy as np
 from dpcore.errors import InputError, require_count
 from dpcore.identity import distinct, unit_codes
 from dpcore.losses import Array
-from dpcore.objective.base import check_count
 from dpcore.objective.linear import LinearObjective
 from dpcore.objective.rounding import quotients, row_norms
 from dpcore.objective.rows import groups
@@ -63,7 +62,7 @@ class UserObjective:
 
     def check(self, problem: Problem) -> None:
         """Raise ``InputError`` unless users and kept records are as ``problem`` declares."""
-        check_count(self.n, problem)
+        problem.check_count(self.n)
         self.rows.check_rows(problem)
 
     def gradient_sum(self, w: Array, clip_norm: float = inf) -> Array:

@@ -12,7 +12,7 @@ from math import inf
 import numpy as np
 
 from dpcore.errors import InputError
-from dpcore.objective.base import check_count, readable
+from dpcore.objective.base import readable
 from dpcore.objective.rounding import row_norms
 from dpcore.problem import Problem
 from dpcore.ranking.bounds import Clipped, capped_sum, clipped_sum, session_vectors, shrunk_vectors
@@ -170,7 +170,7 @@ class SessionObjective:
         Its ``norm_bound`` is not used: whole sessions are clipped, or bounded through their public
         documents.
         """
-        check_count(self.n, problem)
+        problem.check_count(self.n)
         if problem.documents is not None:
             self._check_documents(problem.documents)
         if self.dimension != problem.dimension:
