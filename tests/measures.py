@@ -12,6 +12,7 @@ from io import BytesIO
 from pathlib import Path
 
 from tests.test_house import PACKAGES, arrows, branches, files, moves_of_prepare, place, room
+from tests.way import climbs, way
 
 LAYOUT = {
     tokenize.COMMENT,
@@ -72,7 +73,7 @@ def main() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.FunctionDef)
     ]
-    trail = moves_of_prepare()
+    trail, read = moves_of_prepare(), way()
     by_package = {
         package: sum(count for name, count in sizes.items() if name.startswith(f"{package}/"))
         for package in PACKAGES
@@ -85,6 +86,8 @@ def main() -> None:
         f"functions of more than ten ways: {sum(branches(node) > 10 for node in functions)}\n"
         f"rooms and arrows: dpcore {rooms('dpcore')}, tasks {rooms('tasks')}\n"
         f"moves of prepare: {len(trail) - 1}, between {len(set(trail))} files\n"
+        f"train_flow call by call: {len({file for file, _ in read})} files, "
+        f"{len(climbs(read))} climbs (python -m tests.way)\n"
     )
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.mutants import MUTANTS
+from tests.way import climbs, way
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("dpcore", "tasks", "flows")
@@ -25,6 +26,7 @@ FILES = 311
 LOOSE = {"dpcore": 11, "tasks": 1}
 COMPLEX = 47  # functions with more than ten ways through them
 MOVES = 24  # between files of tasks, from a configuration to what is to be trained
+WAY = 13, 6  # files and climbs of a configuration through the training flow, call by call
 LONGEST = 400  # lines of a file
 IGNORES = 4  # lines that the type checker is told to pass over
 CIRCLES: list[list[str]] = []
@@ -216,6 +218,15 @@ def test_preparing_a_training_goes_a_straight_way(
 ) -> None:
     monkeypatch.setenv("DPFLOWS_HOME", str(tmp_path))
     assert len(moves_of_prepare()) - 1 <= MOVES
+
+
+def test_the_flow_of_a_training_is_read_from_top_to_bottom() -> None:
+    trail = way()
+    assert {"tasks/kinds/table.py", "tasks/record/run.py"} < {file for file, _ in trail}
+    assert len({file for file, _ in trail}) <= WAY[0] and len(climbs(trail)) <= WAY[1]
+    assert climbs([("tasks/a.py", "f"), ("flows/b.py", "g"), ("tasks/a.py", "h")]) == [
+        ("flows/b.py", "g")
+    ]
 
 
 def test_no_choice_stands_inside_a_choice() -> None:
