@@ -38,7 +38,6 @@ from tasks.compare.page import report
 from tasks.compare.resume import Comparison
 from tasks.compare.tracking import write_view
 from tasks.compare.variants import spread_out
-from tasks.config import TrainConfig
 from tasks.home import Home
 from tasks.kinds.charge import charge_of
 from tasks.ledger import Ledger, Reservation, ledger_url
@@ -152,7 +151,7 @@ def run_all(config: CompareConfig, fresh: bool) -> dict[str, Any]:
 def _steps(config: CompareConfig, fresh: bool) -> dict[str, Any]:
     """Cells that fail are recorded as failed and do not stop the others."""
     started = perf_counter()
-    store = open_store(TrainConfig(tracking=config.tracking))
+    store = open_store(config.tracking.experiment)
     comparison = grid_step(config, store.home, fresh)
     charges = afford_step(comparison, store.home)
     say_first(comparison, charges)

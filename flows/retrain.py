@@ -112,7 +112,7 @@ def _train(config: RetrainConfig, found: schedule.Due, ledger: Ledger) -> dict[s
     reading = retraining_schedule.choose(
         config.training, config.window, division, found.until.date(), found.period, ledger
     )
-    store = open_store(reading.config)
+    store = open_store(reading.config.tracking.experiment)
     start = warm(config, reading.config, store.client, ledger)
     rival = champion.beside(config.champion, start.config, store.client, ledger)
     notes = [found.note, _window_words(reading), start.note, rival.note]

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from functools import wraps
-from math import isfinite
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from prefect import task
@@ -21,6 +20,7 @@ from tasks.drawing import metric_title, number
 from tasks.kinds.base import Job, Sealed
 from tasks.ledger import Reservation
 from tasks.record import run as record_run
+from tasks.record.index import under
 from tasks.record.statement import Statement
 
 P = ParamSpec("P")
@@ -168,13 +168,3 @@ def metric_words(metrics: dict[str, float]) -> str:
         ", ".join(f"{metric_title(key)} {number(value)}" for key, value in found.items())
         or "internal numbers"
     )
-
-
-def under(prefix: str, metrics: dict[str, float]) -> dict[str, float | None]:
-    """The metrics of one prefix without it; None for a number that does not exist, which JSON
-    cannot hold.
-    """
-    found = {
-        key.removeprefix(prefix): value for key, value in metrics.items() if key.startswith(prefix)
-    }
-    return {key: value if isfinite(value) else None for key, value in found.items()}

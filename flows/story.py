@@ -191,6 +191,24 @@ def share_left(ledger: Ledger, data: str, blocks: tuple[str, ...]) -> float | No
     return None if left is None else max(0.0, float(left))
 
 
+def write_end(
+    answer: Mapping[str, Any],
+    left: float | None,
+    blocks: tuple[str, ...],
+    home: Home,
+    experiment: str,
+) -> None:
+    """The page of a training that came to its end, and the events about it."""
+    name = answer["data"]
+    write_page(name, page(answer, left, home, experiment), "training")
+    facts = {
+        key: answer[key] for key in ("run_id", "algorithm", "epsilon_spent", "delta", "releasable")
+    }
+    emit("trained", name, **facts, share_left=left, released=answer["released"])
+    if left is not None and left < LOW:
+        emit("budget-low", name, share_left=left, blocks=list(blocks))
+
+
 def bar(share: float) -> str:
     """``share`` as a bar of letters."""
     full = round(BAR * min(1.0, max(0.0, share)))

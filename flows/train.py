@@ -38,20 +38,17 @@ from flows.steps import (
     rows_words,
     statement_words,
     step,
-    under,
 )
 from tasks import training
 from tasks.config import TrainConfig
-from tasks.data.store import written
 from tasks.home import Home
+from tasks.kinds import engine
 from tasks.kinds.base import Job, Sealed
-from tasks.kinds.engine import choose
 from tasks.kinds.table import class_warning, count_warning
 from tasks.ledger import Ledger, Reservation, ledger_url
 from tasks.options.base import Run, build_objective, load_records
 from tasks.record import index, outbox, tracking, view
 from tasks.record import run as record_run
-from tasks.record.statement import Statement
 from tasks.report import attach
 from tasks.stores import making_stores
 
@@ -77,9 +74,9 @@ class Store:
     experiment: str
 
 
-def open_store(config: TrainConfig) -> Store:
+def open_store(experiment: str) -> Store:
     """Connect to MLflow, close what dead processes left RUNNING there, and find or create the
-    experiment.
+    ``experiment``.
 
     Raises ``DPFlowsError`` where the store does not answer; nothing was spent then.
     """
@@ -92,14 +89,14 @@ def open_store(config: TrainConfig) -> Store:
             for run_id in tracking.close_stale_runs(client):
                 end_flow_run(client.get_run(run_id).data.tags.get("dpflows.flow_run", ""))
             end_gone(home)
-            experiment = tracking.ensure_experiment(client, home, config.tracking.experiment)
+            place = tracking.ensure_experiment(client, home, experiment)
         except MlflowException as error:
             text = " ".join(str(error).split())[:200]
             raise DPFlowsError(
                 f"Expected MLflow's store at {client.tracking_uri} to answer: nothing was spent; "
                 f"start it, or correct MLFLOW_TRACKING_URI ({text})."
             ) from error
-    return Store(home, client, experiment)
+    return Store(home, client, place)
 
 
 @flow(
@@ -133,34 +130,36 @@ def train_flow(config: TrainConfig) -> dict[str, Any]:
 
 def _steps(config: TrainConfig) -> dict[str, Any]:
     """The steps of the flow, in its home."""
-    started = perf_counter()
+    started, told = perf_counter(), reporter.get()
     job = training.prepare(config)
     for warning in job.warnings:
-        reporter.get().say(f"Warning: {warning}")
-    store = open_store(config)
-    if left := outbox.words(store.home):
-        reporter.get().say(f"Warning: {left}.")
+        told.say(f"Warning: {warning}")
+    store = open_store(config.tracking.experiment)
+    if left_over := outbox.words(store.home):
+        told.say(f"Warning: {left_over}.")
     with Ledger(ledger_url(config, job.schema, store.home)) as ledger:
         for hook in hooks(job, "before_plan"):
             job = hook(job)
         planned = afford_step(job, plan_step(job), ledger)
         if planned.warning:
-            reporter.get().say(f"Warning: {planned.warning}")
-        with shards_told(job):
+            told.say(f"Warning: {planned.warning}")
+        with engine.storage_told(job, told.say, told.progress):
             loaded = load_step(job)
         objective = preprocess_step(job, loaded)
         if far := count_warning(job.problem.n, objective.open().n, job.problem.unit):
-            reporter.get().say(f"Warning, {far}")
+            told.say(f"Warning, {far}")
         if alone := class_warning(loaded.open().one_class, job.schema.label.column):
-            reporter.get().say(f"Warning, {alone}")
+            told.say(f"Warning, {alone}")
         run = hooked("before_reserve", Run(job, planned, loaded, objective, objective))
         with mlflow_run(store, job, planned) as run_id:
             run = replace(run, folder=store.home.outbox / run_id)
             with reserved(reserve_step(job, planned, ledger, loaded)) as reservation:
                 run = hooked("before_fit", run, reservation)
                 iterates = Sealed(run.job.kind.iterates(run.job, run.planned))
-                observers, progress = (iterates, *run.observers), reporter.get().progress
-                result = fit_step(run.job, run.planned, run.sums, reservation, progress, observers)
+                observers = (iterates, *run.observers)
+                result = fit_step(
+                    run.job, run.planned, run.sums, reservation, told.progress, observers
+                )
                 run = hooked("after_fit", replace(run, result=result), reservation)
                 job, planned, folder = run.job, run.planned, run.place
                 if title := job.kind.shows(job, planned):
@@ -169,50 +168,27 @@ def _steps(config: TrainConfig) -> dict[str, Any]:
                 statement = commit_step(folder, job, planned, price, result, ledger, reservation)
             with kept(folder):
                 metrics = evaluate_step(job, result.weights, run.data, run.known, folder, iterates)
-                metrics = hooked("after_commit", replace(run, metrics=metrics), ledger).metrics
+                run = hooked("after_commit", replace(run, metrics=metrics), ledger)
                 # Whoever waits for the numbers need not wait for figures, report and model.
                 seconds = {"fit": result.seconds, "flow": perf_counter() - started}
-                reporter.get().result(
-                    summary(job, planned, statement, metrics, run_id, None, seconds)
-                )
+                told.result(index.summary(run, statement, run_id, flow_run_id(), None, seconds))
                 uri = track_step(
-                    store.client, run_id, folder, job, planned, statement, result, metrics, attach
+                    store.client,
+                    run_id,
+                    folder,
+                    job,
+                    planned,
+                    statement,
+                    result,
+                    run.metrics,
+                    attach,
                 )
-    seconds = {"fit": result.seconds, "flow": perf_counter() - started}
-    answer = summary(job, planned, statement, metrics, run_id, uri, seconds)
-    index.note_run(store.home, answer, config.data.period, job.blocks)
-    tell_end(answer, store, job)
+        seconds = {"fit": result.seconds, "flow": perf_counter() - started}
+        answer = index.summary(run, statement, run_id, flow_run_id(), uri, seconds)
+        index.note_run(store.home, answer, config.data.period, job.blocks)
+        left = story.share_left(ledger, answer["data"], job.blocks)
+    story.write_end(answer, left, job.blocks, store.home, store.experiment)
     return arrived(answer)
-
-
-def tell_end(answer: dict[str, Any], store: Store, job: Job) -> None:
-    """The page of a training that came to its end, and the events about it."""
-    name = answer["data"]
-    with Ledger(ledger_url(job.config, job.schema, store.home)) as ledger:
-        left = story.share_left(ledger, name, job.blocks)
-    story.write_page(name, story.page(answer, left, store.home, store.experiment), "training")
-    facts = {
-        key: answer[key] for key in ("run_id", "algorithm", "epsilon_spent", "delta", "releasable")
-    }
-    story.emit("trained", name, **facts, share_left=left, released=answer["released"])
-    if left is not None and left < story.LOW:
-        story.emit("budget-low", name, share_left=left, blocks=list(job.blocks))
-
-
-@contextmanager
-def shards_told(job: Job) -> Iterator[None]:
-    """Say where rows are kept that are not kept in memory, and how far their encoding is."""
-    if not job.kind.coded or (choice := choose(job)).kind == "memory":
-        yield
-        return
-    reporter.get().say(f"Rows are kept by engine {choice.kind}: {choice.reason}.")
-    token = written.set(
-        lambda rows: reporter.get().progress(min(rows, job.problem.n), job.problem.n)
-    )
-    try:
-        yield
-    finally:
-        written.reset(token)
 
 
 def hooks(job: Job, name: str) -> Iterator[Callable[..., Any]]:
@@ -232,13 +208,18 @@ def hooked(name: str, run: Run, *given: Any) -> Run:
     return run
 
 
+def flow_run_id() -> str:
+    """The run of the flow that this is, as Prefect knows it."""
+    return str(prefect.runtime.flow_run.id or "")
+
+
 @contextmanager
 def mlflow_run(store: Store, job: Job, planned: Planned) -> Iterator[str]:
     """An MLflow run that this block opens and closes: FINISHED, FAILED, or KILLED where the process
     was told to end.
     """
     tags = {
-        "dpflows.flow_run": str(prefect.runtime.flow_run.id or ""),
+        "dpflows.flow_run": flow_run_id(),
         "dpflows.algorithm": planned.name,
         view.COLOUR: view.colour(len(index.runs(store.home))),
     }
@@ -266,21 +247,8 @@ def reserved(reservation: Reservation) -> Iterator[Reservation]:
             heed()
             yield reservation
     except BaseException:
-        reporter.get().say(budget_words(reservation))
+        reporter.get().say(reservation.fate)
         raise
-
-
-def budget_words(reservation: Reservation) -> str:
-    """What became of the budget of a run that did not end well."""
-    entry = f"ledger entry {reservation.entry_id} of {reservation.dataset!r}"
-    if reservation.state == "cancelled":
-        return f"Budget: nothing was drawn, so nothing was spent ({entry} is cancelled)."
-    if reservation.state == "committed":
-        return f"Budget: the run was trained and stays charged ({entry} is committed)."
-    return (
-        f"Budget: noise was drawn, so the run stays charged in full ({entry} is "
-        f"{reservation.state})."
-    )
 
 
 @contextmanager
@@ -293,53 +261,6 @@ def kept(folder: Any) -> Iterator[None]:
             f"The run is trained and charged; its model and statement are kept in {folder}."
         )
         raise
-
-
-def summary(
-    job: Job,
-    planned: Planned,
-    statement: Statement,
-    metrics: dict[str, float],
-    run_id: str,
-    uri: str | None,
-    seconds: dict[str, float],
-) -> dict[str, Any]:
-    """The summary of a trained run as one JSON-able object; numbers under ``internal`` are exact
-    ones on records.
-
-    ``uri`` is that of the model, None while it is not stored yet.
-    """
-    promise = statement.guarantee
-    return {
-        "schema_version": 1,
-        "data": job.schema.name,
-        "public_n": job.problem.n,
-        "n_kind": statement.data.n_kind,
-        "dimension": job.problem.dimension,
-        "algorithm": planned.name,
-        "parameters": planned.parameters,
-        "reason": planned.reason,
-        "unit": promise.unit,
-        "adjacency": str(promise.adjacency),
-        "epsilon_asked": promise.target_epsilon,
-        "epsilon_spent": promise.epsilon,
-        "delta": promise.delta,
-        "accountant": promise.accountant,
-        "conversion": promise.conversion,
-        "best_order": statement.renyi.best_order,
-        "renyi_epsilon": statement.renyi.epsilon,
-        "internal": under("internal.", metrics),
-        "released": under("released.", metrics),
-        "releasable": statement.releasable,
-        "reasons": statement.reasons,
-        "ledger_entry": statement.ledger.entry,
-        "experiment": job.config.tracking.experiment,
-        "run_id": run_id,
-        "flow_run_id": str(prefect.runtime.flow_run.id or ""),
-        "model": uri,
-        "seconds": seconds,
-        **({"conventions": meant} if (meant := job.kind.conventions(job)) else {}),
-    }
 
 
 results: ContextVar[list[dict[str, Any]] | None] = ContextVar("results", default=None)

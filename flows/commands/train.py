@@ -117,7 +117,7 @@ def on_server(
 
         keep_quiet()
         # The tables of a new MLflow store are made while the server starts.
-        open_store(settings)
+        open_store(settings.tracking.experiment)
         server.ready()
         token = reporter.set(terminal)
         try:

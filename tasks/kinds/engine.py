@@ -4,6 +4,8 @@ codes, or in shards; and what workers count of shards.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -23,7 +25,7 @@ from tasks.data import Loaded, Reading, Report
 from tasks.data.cluster import Cluster, RemoteRows
 from tasks.data.rows import mine_of, require_countable
 from tasks.data.scheduler import connect
-from tasks.data.store import PLAIN, Storage
+from tasks.data.store import PLAIN, Storage, written
 from tasks.data.workers import Source
 from tasks.home import Home
 from tasks.kinds.base import Array, Job, Metrics
@@ -230,6 +232,22 @@ def encoding_seconds(job: Job) -> float:
     pace = DIGEST_NS if compiled.available() else PLAIN_DIGEST_NS
     cells = CELL_NS * (len(job.schema.columns) + 1) + pace * digested(job)
     return job.problem.n * cells * 1e-9
+
+
+@contextmanager
+def storage_told(
+    job: Job, say: Callable[[str], None], progress: Callable[[int, int], None]
+) -> Iterator[None]:
+    """Say where rows are kept that are not kept in memory, and how far their encoding is."""
+    if not job.kind.coded or (choice := choose(job)).kind == "memory":
+        yield
+        return
+    say(f"Rows are kept by engine {choice.kind}: {choice.reason}.")
+    token = written.set(lambda rows: progress(min(rows, job.problem.n), job.problem.n))
+    try:
+        yield
+    finally:
+        written.reset(token)
 
 
 def use_compiled(choice: Choice) -> bool:

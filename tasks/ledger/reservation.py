@@ -118,6 +118,18 @@ class Reservation:
         """How many releases were charged so far in this process."""
         return self._draws
 
+    @property
+    def fate(self) -> str:
+        """What became of the budget of a run that did not end well, in words."""
+        entry = f"ledger entry {self.entry_id} of {self.dataset!r}"
+        if self.state == "cancelled":
+            return f"Budget: nothing was drawn, so nothing was spent ({entry} is cancelled)."
+        if self.state == "committed":
+            return f"Budget: the run was trained and stays charged ({entry} is committed)."
+        return (
+            f"Budget: noise was drawn, so the run stays charged in full ({entry} is {self.state})."
+        )
+
     def on_charge(self) -> None:
         """Count one release, before its rows are drawn. Raises when the reservation is closed or
         another process's.

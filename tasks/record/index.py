@@ -20,8 +20,10 @@ from dpcore.errors import InputError, unknown_name
 from tasks.home import Home
 
 if TYPE_CHECKING:
-    from mlflow import MlflowClient
-    from mlflow.entities import Run
+    from mlflow import MlflowClient, entities
+
+    from tasks.options.base import Run
+    from tasks.record.statement import Statement
 
 FILE = "runs.jsonl"
 STORE = "mlflow.db"  # of the home, where MLflow's store is there
@@ -46,6 +48,62 @@ def add(home: Home, what: str, facts: Mapping[str, Any]) -> None:
         os.write(handle, line.encode())
     finally:
         os.close(handle)
+
+
+def summary(
+    run: Run,
+    statement: Statement,
+    run_id: str,
+    flow_run: str,
+    uri: str | None,
+    seconds: Mapping[str, float],
+) -> dict[str, Any]:
+    """The summary of a trained run as one JSON-able object; numbers under ``internal`` are exact
+    ones on records.
+
+    ``uri`` is that of the model, None while it is not stored yet.
+    """
+    job, planned, promise = run.job, run.planned, statement.guarantee
+    return {
+        "schema_version": 1,
+        "data": job.schema.name,
+        "public_n": job.problem.n,
+        "n_kind": statement.data.n_kind,
+        "dimension": job.problem.dimension,
+        "algorithm": planned.name,
+        "parameters": planned.parameters,
+        "reason": planned.reason,
+        "unit": promise.unit,
+        "adjacency": str(promise.adjacency),
+        "epsilon_asked": promise.target_epsilon,
+        "epsilon_spent": promise.epsilon,
+        "delta": promise.delta,
+        "accountant": promise.accountant,
+        "conversion": promise.conversion,
+        "best_order": statement.renyi.best_order,
+        "renyi_epsilon": statement.renyi.epsilon,
+        "internal": under("internal.", run.metrics),
+        "released": under("released.", run.metrics),
+        "releasable": statement.releasable,
+        "reasons": statement.reasons,
+        "ledger_entry": statement.ledger.entry,
+        "experiment": job.config.tracking.experiment,
+        "run_id": run_id,
+        "flow_run_id": flow_run,
+        "model": uri,
+        "seconds": seconds,
+        **({"conventions": meant} if (meant := job.kind.conventions(job)) else {}),
+    }
+
+
+def under(prefix: str, metrics: Mapping[str, float]) -> dict[str, float | None]:
+    """The metrics of one prefix without it; None for a number that does not exist, which JSON
+    cannot hold.
+    """
+    found = {
+        key.removeprefix(prefix): value for key, value in metrics.items() if key.startswith(prefix)
+    }
+    return {key: value if isfinite(value) else None for key, value in found.items()}
 
 
 def note_run(
@@ -242,7 +300,7 @@ def _under(prefix: str, metrics: Mapping[str, float]) -> dict[str, float]:
     }
 
 
-def facts_of(run: Run) -> dict[str, Any]:
+def facts_of(run: entities.Run) -> dict[str, Any]:
     """A training as a line of the file, from what MLflow holds of it."""
     params, tags, metrics = run.data.params, run.data.tags, run.data.metrics
     own = {k.removeprefix("algorithm."): v for k, v in params.items() if k.startswith("algorithm.")}

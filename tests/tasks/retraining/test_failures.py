@@ -69,11 +69,11 @@ def training_of(small: Path, experiment: str) -> list[str]:
     ]
 
 
-def next_start(small: Path, ledger: Ledger, experiment: str) -> None:
+def next_start(ledger: Ledger, experiment: str) -> None:
     """What the next training does first with what a dead process left."""
     from flows.train import open_store
 
-    open_store(config_of(small, tracking={"experiment": experiment}))
+    open_store(experiment)
     ledger.reap()
 
 
@@ -106,7 +106,7 @@ def test_a_killed_training_stays_charged_and_its_run_is_closed_by_the_next_one(
     spent = whole - ledger.room("small").left
     assert spent > 0.1
     assert [run.info.status for run in runs_of(home, experiment)] == ["RUNNING"]
-    next_start(small, ledger, experiment)
+    next_start(ledger, experiment)
     assert states(ledger) == reaped
     assert whole - ledger.room("small").left == spent, "a reaper gives nothing back"
     [run] = runs_of(home, experiment)
@@ -145,7 +145,7 @@ def test_a_full_disk_leaves_the_run_charged(
     assert done.returncode == 1, done.stderr
     assert "stays charged in full" in done.stderr
     assert ledger.room("small").left < ledger.dataset("small").budget
-    next_start(small, ledger, experiment)
+    next_start(ledger, experiment)
     assert states(ledger) == ["reserved", "forfeited"]
     assert {run.info.status for run in runs_of(home, experiment)} <= {"KILLED", "FAILED"}
     assert ledger.verify().ok
