@@ -27,9 +27,9 @@ from dpcore.preprocess.design import SHOWN, EncodingReport
 from dpcore.problem import Adjacency
 from tasks.data.split import PLAIN, hash_share, test_rows
 from tasks.data.units import unit_codes, unit_names
-from tasks.readers import QUERY, Chunk
+from tasks.readers import Chunk
 from tasks.readers.chunk import Mine
-from tasks.schema import LabelSpec, Schema
+from tasks.schema import QUERY, LabelSpec, Schema
 from tasks.schema.sections import DATES, BlockSpec
 
 BY_PLACE = ("tail", "position")  # splits by the place of a row in its file: of published rows alone

@@ -28,8 +28,7 @@ from tasks.config import TrainConfig
 from tasks.config.train import RankingSection
 from tasks.data import Loaded
 from tasks.kinds.base import Array, Job, Kind, Metrics, Words
-from tasks.readers import QUERY
-from tasks.schema import Schema
+from tasks.schema import QUERY, Schema
 
 # A figure shows no more iterates than this, and each costs one pass over the test sessions.
 MOST_ITERATES = 100

@@ -34,11 +34,10 @@ from tasks.profile.reasons import (
     offered_as_block,
     offered_as_user,
 )
-from tasks.readers import QUERY
 from tasks.readers.cells import MARKS, layout_of
 from tasks.readers.chunk import EmptyTable
 from tasks.readers.parts import Part, partition, parts_at
-from tasks.schema import Schema, known_schemas
+from tasks.schema import QUERY, Schema, known_schemas
 from tasks.schema.sections import TextSpec
 
 MOST_LEVELS = 60

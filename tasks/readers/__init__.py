@@ -44,14 +44,12 @@ from tasks.readers.parts import (
 )
 from tasks.readers.sql import read_sql, sql_table
 from tasks.readers.text import read_text
-from tasks.schema import Schema
+from tasks.schema import QUERY, Schema
 
 Paths = str | Part | Sequence[str | Part] | None
 
 # Where packages of Debian and its kin put data sets, under the package's name.
 SYSTEM_DATA = Path("/usr/share/datasets")
-# the column of a generated ranking table that says which documents were shown together
-QUERY = "query"
 
 
 def open_chunks(

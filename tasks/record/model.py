@@ -18,10 +18,9 @@ import pandas as pd
 import dpcore
 from dpcore.preprocess import Column, Encoder, MatrixEncoder
 from tasks.kinds.base import Kind
-from tasks.readers import QUERY
 from tasks.record.example import answers, example_columns, in_words
 from tasks.record.sources import requirements
-from tasks.schema import Schema
+from tasks.schema import QUERY, Schema
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

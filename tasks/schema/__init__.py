@@ -30,6 +30,9 @@ from tasks.schema.sections import (
     TextSpec,
 )
 
+# the column of a generated ranking table that says which documents were shown together
+QUERY = "query"
+
 SECTIONS: dict[str, type[BaseModel]] = {
     "columns": ColumnSpec,
     "features": GroupSpec,
