@@ -73,6 +73,10 @@ class Reading:
         }
         return load(self.schema, encoder, self.path, self.test_path, frame=self.frame, **more)
 
+    def files(self) -> list[Part]:
+        """Those of the training part; none is opened."""
+        return source_paths(self.schema, self.path, self.schema.source.path)
+
     def training_chunks(self) -> Iterator[Chunk]:
         """The raw cells of the training rows, for estimates that come before an encoder."""
         row = 0
@@ -87,8 +91,7 @@ class Reading:
     def _chunks(self) -> Iterator[Chunk]:
         if self.frame is not None:
             return frame_chunks(self.schema, self.frame)
-        files = source_paths(self.schema, self.path, self.schema.source.path)
-        return open_chunks(self.schema, files, mine=mine_of(self.schema, self.blocks))
+        return open_chunks(self.schema, self.files(), mine=mine_of(self.schema, self.blocks))
 
 
 UNREADABLE = "\ufffd"  # what stands for bytes that are no text, of whatever letters they were

@@ -29,7 +29,7 @@ from tasks.data.store import PLAIN, Storage, written
 from tasks.data.workers import Source
 from tasks.home import Home
 from tasks.kinds.base import Array, Job, Metrics
-from tasks.readers import require_different, source_paths
+from tasks.readers import require_different
 from tasks.readers.once import AsRead, require_same
 
 # Bytes of the matrix in memory from which rows go to shards on disk: twice it is what loading
@@ -265,7 +265,7 @@ def on_workers(job: Job, rows: Reading, fast: bool) -> Loaded:
     """The rows of ``rows`` on the workers of a cluster, which are told declarations alone."""
     engine = job.config.engine
     assert engine is not None
-    files = source_paths(job.schema, rows.path, job.schema.source.path)
+    files = rows.files()
     if not files:
         raise InputError(
             f"Expected files for engine.kind=dask, got source.kind={job.schema.source.kind} in "

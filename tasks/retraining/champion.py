@@ -23,7 +23,6 @@ from tasks.ledger import Ledger
 from tasks.ledger.entries import entry
 from tasks.options.noisy_metric import CHAMPION
 from tasks.options.rules import DECLARED, check_facts, declared
-from tasks.readers import source_paths
 from tasks.record.stored import finished_runs, read_stored
 from tasks.record.tracking import log_metrics
 from tasks.release import registry
@@ -127,7 +126,7 @@ def _on_public(
     schema = require_public(section, job.schema)
     assert schema is not None
     rows = Reading(schema, section.path)
-    ledger.require_public(schema.name, source_paths(schema, section.path, schema.source.path))
+    ledger.require_public(schema.name, rows.files())
     public = rows.load(job.encoder).train
     assert isinstance(public, Data)
     mine = job.kind.quality(job, public, read_stored(client, run_id, ledger).weights)
