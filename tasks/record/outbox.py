@@ -102,6 +102,11 @@ def waiting(home: Home) -> Iterator[tuple[Path, Pending]]:
             yield folder, pending
 
 
+def entries() -> list[str]:
+    """The ledger's entries of the trainings that wait in the home."""
+    return [pending.entry for _, pending in waiting(Home.find())]
+
+
 def words(home: Home) -> str:
     """What the next start says; empty where nothing waits."""
     found = [folder.name for folder, _ in waiting(home)]

@@ -21,7 +21,6 @@ from dpcore.train import Planned, Result, run
 from tasks.config import TrainConfig
 from tasks.data import Loaded
 from tasks.drawing.curves import curve_figure
-from tasks.home import Home
 from tasks.kinds import kind_of
 from tasks.kinds.base import Job, Metrics, Sealed, promise_warnings, target_of
 from tasks.kinds.charge import charge_of, require_declared, require_public
@@ -154,7 +153,7 @@ def reserve_budget(
     The ledger warns when it has seen the files under another name, which has a budget of its own or
     none.
     """
-    ledger.reap(kept=[pending.entry for _, pending in outbox.waiting(Home.find())])
+    ledger.reap(kept=outbox.entries())
     read = None if loaded is None else loaded.open().read
     charge = replace(charge_of(job, as_read=read), period=job.config.data.period)
     return charge.reserve(ledger, planned.events)
