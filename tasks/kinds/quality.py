@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +39,8 @@ from dpcore.preprocess import Encoder, MatrixEncoder
 from dpcore.preprocess.design import Data
 from dpcore.train import Planned
 from tasks.data.rows import check_group
-from tasks.kinds.base import Job
+from tasks.drawing.curves import curve_figure
+from tasks.kinds.base import Job, Metrics
 
 if TYPE_CHECKING:
     from tasks.config import TrainConfig
@@ -191,6 +192,35 @@ def means_by_group(
     for key, (size, value) in zip(plain_names(table), table.values(), strict=True):
         found |= {f"subgroup.{key}.{metric}": value, f"subgroup.{key}.rows": float(size)}
     return found
+
+
+def write_numbers(
+    job: Job, folder: Path, named: Mapping[str, Metrics], found: Metrics, curve: Sequence[Metrics]
+) -> None:
+    """The numbers as JSON, and the curves as figures; ``named``: the metrics of the model and of
+    each baseline.
+    """
+    kind = job.kind
+    stored = {
+        "schema_version": 1,
+        "internal": not job.public,
+        **kind.page(job, named, found),
+        "curve": list(curve),
+    }
+    (folder / kind.numbers).parent.mkdir(parents=True, exist_ok=True)
+    (folder / kind.numbers).write_text(json.dumps(stored, indent=1), encoding="utf-8")
+    if not curve:
+        return
+    (folder / kind.figures).mkdir(parents=True, exist_ok=True)
+    rows = [{"label": f"private {kind.noun}", "curve": curve}]
+    title = f"{job.schema.name}{kind.measured_on}{'' if job.public else ' (internal)'}"
+    for metric in kind.curves(job):
+        lines = {
+            kind.baseline_words.get(name, name.rstrip("_").replace("_", " ")): values[metric]
+            for name, values in named.items()
+            if name and math.isfinite(values.get(metric, math.nan))
+        }
+        curve_figure(rows, lines, metric, title, folder / kind.figures / f"{metric}.png")
 
 
 def plain_names(table: Mapping[str, Any]) -> list[str]:

@@ -4,10 +4,9 @@ the records.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from math import inf, isfinite, nan
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +19,10 @@ from dpcore.errors import BudgetExceeded, InputError
 from dpcore.train import Planned, Result, run
 from tasks.config import TrainConfig
 from tasks.data import Loaded
-from tasks.drawing.curves import curve_figure
 from tasks.kinds import kind_of
-from tasks.kinds.base import Job, Metrics, Sealed, promise_warnings, target_of
+from tasks.kinds.base import Job, Sealed, promise_warnings, target_of
 from tasks.kinds.charge import charge_of, require_declared, require_public
-from tasks.kinds.quality import check_subgroup, means_by_group
+from tasks.kinds.quality import check_subgroup, means_by_group, write_numbers
 from tasks.ledger import Ledger, Reservation
 from tasks.ledger.reader import LedgerReader
 from tasks.options import check_options
@@ -233,7 +231,7 @@ def measure(
         found |= {f"released.{key}": value for key, value in named[""].items()}
     if folder is not None and kind.report:
         seen: Iterates | None = None if iterates is None else iterates.open()
-        write(job, folder, named, found, _curve(job, seen, weights, part, sums))
+        write_numbers(job, folder, named, found, _curve(job, seen, weights, part, sums))
     return found
 
 
@@ -244,32 +242,3 @@ def _curve(
     path = [] if seen is None else seen.path(weights)
     rows = job.kind.curve(job, path, part, sums) if len(path) > 2 else []
     return [row for row in rows if all(map(isfinite, row.values()))]
-
-
-def write(
-    job: Job, folder: Path, named: Mapping[str, Metrics], found: Metrics, curve: Sequence[Metrics]
-) -> None:
-    """The numbers as JSON, and the curves as figures; ``named``: the metrics of the model and of
-    each baseline.
-    """
-    kind = job.kind
-    stored = {
-        "schema_version": 1,
-        "internal": not job.public,
-        **kind.page(job, named, found),
-        "curve": list(curve),
-    }
-    (folder / kind.numbers).parent.mkdir(parents=True, exist_ok=True)
-    (folder / kind.numbers).write_text(json.dumps(stored, indent=1), encoding="utf-8")
-    if not curve:
-        return
-    (folder / kind.figures).mkdir(parents=True, exist_ok=True)
-    rows = [{"label": f"private {kind.noun}", "curve": curve}]
-    title = f"{job.schema.name}{kind.measured_on}{'' if job.public else ' (internal)'}"
-    for metric in kind.curves(job):
-        lines = {
-            kind.baseline_words.get(name, name.rstrip("_").replace("_", " ")): values[metric]
-            for name, values in named.items()
-            if name and isfinite(values.get(metric, nan))
-        }
-        curve_figure(rows, lines, metric, title, folder / kind.figures / f"{metric}.png")

@@ -24,7 +24,7 @@ MUTANTS = [
     Mutant(EVALUATE, "    if job.public:", "    if not job.public:", TOY),
     Mutant(EVALUATE, " | kind.counts(job, data)", "", TOY),
     Mutant(EVALUATE, "if data.groups is None or (each", "if data.groups is not None or (each", TOY),
-    Mutant(EVALUATE, '"internal": not job.public', '"internal": job.public', TOY),
+    Mutant("tasks/kinds/quality.py", '"internal": not job.public', '"internal": job.public', TOY),
     Mutant(RUN, "            *own.limits,\n", "", TOY),
     Mutant(RUN, "        **own.params,\n", "", TOY),
     Mutant(NAMES, "name in kind.param_names", "False", TOY),
