@@ -27,8 +27,6 @@ from flows.exit_codes import words_of_code
 from flows.server import living
 from tasks.drawing import metric_title, number
 from tasks.home import Home, tracking_page
-from tasks.ledger import Ledger
-from tasks.ledger.summary import remaining
 
 P = ParamSpec("P")
 log = logging.getLogger(__name__)
@@ -182,13 +180,6 @@ def told(data: str) -> Iterator[None]:
         emit(what, data, exit_code=code, words=words_of_code(code), step=getattr(error, "step", ""))
         line(f"{what}: {words_of_code(code)} (exit code {code})")
         raise
-
-
-def share_left(ledger: Ledger, data: str, blocks: tuple[str, ...]) -> float | None:
-    """The least share of its budget that a block of the run has left; None without a limit."""
-    report = remaining(ledger, data, None if blocks == ("all",) else blocks)
-    left = report["share_left"]
-    return None if left is None else max(0.0, float(left))
 
 
 def write_end(

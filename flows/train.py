@@ -46,6 +46,7 @@ from tasks.kinds import engine
 from tasks.kinds.base import Job, Sealed
 from tasks.kinds.table import class_warning, count_warning
 from tasks.ledger import Ledger, Reservation, ledger_url
+from tasks.ledger.summary import share_left
 from tasks.options.base import Run, build_objective, load_records
 from tasks.record import index, outbox, tracking, view
 from tasks.record import run as record_run
@@ -186,7 +187,7 @@ def _steps(config: TrainConfig) -> dict[str, Any]:
         seconds = {"fit": result.seconds, "flow": perf_counter() - started}
         answer = index.summary(run, statement, run_id, flow_run_id(), uri, seconds)
         index.note_run(store.home, answer, config.data.period, job.blocks)
-        left = story.share_left(ledger, answer["data"], job.blocks)
+        left = share_left(ledger, answer["data"], job.blocks)
     story.write_end(answer, left, job.blocks, store.home, store.experiment)
     return arrived(answer)
 

@@ -88,6 +88,12 @@ def remaining(
     }
 
 
+def share_left(ledger: LedgerReader, name: str, blocks: Sequence[str]) -> float | None:
+    """The least share of its budget that a block of a run has left; None without a limit."""
+    left = remaining(ledger, name, None if tuple(blocks) == ("all",) else blocks)["share_left"]
+    return None if left is None else max(0.0, float(left))
+
+
 def _fits(dataset: Dataset, left: float) -> float:
     """Return the epsilon of a Gaussian run that costs ``left`` at the order: its curve is left * a
     / order.
