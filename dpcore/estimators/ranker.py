@@ -13,12 +13,11 @@ from dpcore.accounting.limits import Allowance, Limit, Target
 from dpcore.errors import InputError, require_word
 from dpcore.estimators.base import PrivateEstimator
 from dpcore.estimators.rows import named_rows, short
-from dpcore.identity import unit_codes
 from dpcore.losses import Array
 from dpcore.problem import Adjacency
 from dpcore.ranking.metrics import mean_average_precision
 from dpcore.ranking.model import LOSSES, RankingModel
-from dpcore.ranking.sessions import Documents, Sessions, offsets_of, query_ids
+from dpcore.ranking.sessions import Documents, Sessions, by_query, offsets_of, query_ids
 from dpcore.train import plan
 
 
@@ -164,12 +163,9 @@ class DPRanker(PrivateEstimator):
                 )
             groups = np.zeros(len(X))
         self._note_scored()
-        owner, _ = unit_codes(query_ids(groups, len(X)), "groups")
-        order = np.argsort(owner, kind="stable")
+        order, lengths = by_query(query_ids(groups, len(X)))
         scores = np.empty(len(X))
-        scores[order] = self.model_.scores(
-            self.weights_, Documents(X[order], offsets_of(np.bincount(owner)))
-        )
+        scores[order] = self.model_.scores(self.weights_, Documents(X[order], offsets_of(lengths)))
         return scores
 
     predict = decision_function

@@ -174,9 +174,7 @@ class Sessions:
             )
         groups = query_ids(groups, len(X))
         check_rows(X, y)
-        owner, _ = distinct(groups) if canonical else unit_codes(groups, "groups")
-        order = np.argsort(owner, kind="stable")
-        lengths = np.bincount(owner)
+        order, lengths = by_query(groups, canonical)
         ends = np.cumsum(lengths)
         return cls(
             Documents(X[order], offsets_of(lengths)), y[order], groups[order][ends - lengths]
@@ -253,6 +251,14 @@ def real(values: object, what: str) -> Array:
         raise InputError(
             f"Expected real numbers as {what}, got others; encode or drop them before."
         ) from None
+
+
+def by_query(groups: Array, canonical: bool = False) -> tuple[Array, Array]:
+    """An order (rows,) in which the documents of a query stand together, and how many each has,
+    (queries,). ``canonical``: ids are texts that need no rule any more.
+    """
+    owner, _ = distinct(groups) if canonical else unit_codes(groups, "groups")
+    return np.argsort(owner, kind="stable"), np.bincount(owner)
 
 
 def query_ids(groups: Any, rows: int) -> Array:
