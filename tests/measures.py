@@ -11,7 +11,7 @@ import tokenize
 from io import BytesIO
 from pathlib import Path
 
-from tests.test_house import PACKAGES, arrows, branches, files, moves_of_prepare, place, room
+from tests.test_house import PACKAGES, branches, files, moves_of_prepare, place, rooms
 from tests.way import climbs, way
 
 LAYOUT = {
@@ -46,22 +46,6 @@ def code_tokens(path: Path) -> int:
         token.type not in LAYOUT and token.start not in left_out
         for token in tokenize.tokenize(BytesIO(data).readline)
     )
-
-
-def rooms(package: str) -> tuple[int, int]:
-    """Folders and loose modules of ``package``, and the arrows between two of them."""
-    inside = {
-        (room(a), room(b))
-        for a, used in arrows().items()
-        for b in used
-        if a.startswith(package) and b.startswith(package) and room(a) != room(b)
-    }
-    found = {
-        room(place(path))
-        for path in files()
-        if place(path).startswith(f"{package}/") and place(path) != f"{package}/__init__.py"
-    }
-    return len(found), len(inside)
 
 
 def main() -> None:
