@@ -15,7 +15,6 @@ from hashlib import sha256
 from time import perf_counter
 from typing import Any
 
-import prefect.runtime.flow_run
 from prefect import flow
 
 from dpcore.errors import DPFlowsError
@@ -23,9 +22,8 @@ from flows import story
 from flows.compare_cells import run_cells, task_runner
 from flows.exit_codes import heed
 from flows.server import living
-from flows.steps import StepFailed, reporter, step
-from flows.train import Store, completed, open_store
-from flows.train import arrived as arrived_at_end
+from flows.steps import StepFailed, Store, completed, open_store, reporter, step
+from flows.steps import arrived as arrived_at_end
 from tasks.compare import charge as compare_charge
 from tasks.compare import resume
 from tasks.compare import tracking as children
@@ -144,7 +142,7 @@ def compare_flow(config: CompareConfig, fresh: bool = False) -> dict[str, Any]:
 
 def run_all(config: CompareConfig, fresh: bool) -> dict[str, Any]:
     """The steps of the flow, in the home that it prepares for itself."""
-    with Home.find().adopted() as home, living(home, str(prefect.runtime.flow_run.id or "")):
+    with Home.find().adopted() as home, living(home, story.flow_run_id()):
         return _steps(config, fresh)
 
 
@@ -200,7 +198,7 @@ def parent_run(store: Store, comparison: Comparison) -> Iterator[str]:
     """The parent MLflow run: FINISHED, FAILED, or KILLED where the process was told to end."""
     config = comparison.config
     tags = {
-        "dpflows.flow_run": str(prefect.runtime.flow_run.id or ""),
+        "dpflows.flow_run": story.flow_run_id(),
         "dpflows.kind": "comparison",
     }
     run_id = tracking.open_run(

@@ -18,8 +18,7 @@ from prefect.task_runners import ProcessPoolTaskRunner, ThreadPoolTaskRunner
 from threadpoolctl import threadpool_limits
 
 from flows.exit_codes import heed
-from flows.steps import reporter
-from flows.train import Store
+from flows.steps import Store, reporter
 from tasks.compare import tracking as children
 from tasks.compare.batch import (
     Batch,

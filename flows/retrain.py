@@ -14,8 +14,8 @@ from prefect import flow
 
 from dpcore.errors import DPFlowsError
 from flows import story
-from flows.steps import StepFailed, reporter, step
-from flows.train import arrived, completed, open_store, train_flow
+from flows.steps import StepFailed, arrived, completed, open_store, reporter, step
+from flows.train import train_flow
 from tasks import ledger as ledger_place
 from tasks.home import Home
 from tasks.ledger import Blocks, Ledger
@@ -133,7 +133,7 @@ def _train(config: RetrainConfig, found: schedule.Due, ledger: Ledger) -> dict[s
         "warm_start": start.run_id,
         "champion": None,
         "training": summary,
-        "flow_run_id": str(prefect.runtime.flow_run.id or ""),
+        "flow_run_id": story.flow_run_id(),
     }
     if config.champion.data is not None or config.champion.model is not None:
         answer["champion"] = champion.challenge(
@@ -211,7 +211,7 @@ def skipped(config: RetrainConfig, found: schedule.Due) -> dict[str, Any]:
     story.line(found.idle)
     story.emit("skipped", name, period=found.period, reason=found.idle)
     common = {"schema_version": 1, "outcome": "skipped", "data": name, "period": found.period}
-    return common | {"reason": found.idle, "flow_run_id": str(prefect.runtime.flow_run.id or "")}
+    return common | {"reason": found.idle, "flow_run_id": story.flow_run_id()}
 
 
 def retrain(config: RetrainConfig, at: datetime | None = None) -> dict[str, Any]:

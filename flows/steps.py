@@ -1,14 +1,18 @@
 """How a plain function becomes a visible step of a flow: a Prefect task that spends at most once
-and stores nothing; and what is said of each step of a training.
+and stores nothing; what is said of each step of a training; the store that flows write to, and how
+they end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import wraps
 from typing import Any, ParamSpec, Protocol, TypeVar
 
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
@@ -16,12 +20,16 @@ from dpcore.errors import DPFlowsError
 from dpcore.train import Planned, Result
 from flows import story
 from flows.exit_codes import words_of_code
+from flows.server import end_flow_run, end_gone
 from tasks.drawing import metric_title, number
+from tasks.home import Home
 from tasks.kinds.base import Job, Sealed
 from tasks.ledger import Reservation
 from tasks.record import run as record_run
+from tasks.record import tracking
 from tasks.record.index import under
 from tasks.record.statement import Statement
+from tasks.stores import making_stores
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -119,6 +127,71 @@ def step(
         task_run_name=name,
     )(body)
     return made
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """The store that a flow writes to."""
+
+    home: Home
+    client: MlflowClient
+    experiment: str
+
+
+def open_store(experiment: str) -> Store:
+    """Connect to MLflow, close what dead processes left RUNNING there, and find or create the
+    ``experiment``.
+
+    Raises ``DPFlowsError`` where the store does not answer; nothing was spent then.
+    """
+    home = Home.find()
+    # Two processes that open a new store on a server at once would both create its tables, and one
+    # would fail.
+    with making_stores(home.root):
+        client = tracking.tracking_client(home)
+        try:
+            for run_id in tracking.close_stale_runs(client):
+                end_flow_run(client.get_run(run_id).data.tags.get("dpflows.flow_run", ""))
+            end_gone(home)
+            place = tracking.ensure_experiment(client, home, experiment)
+        except MlflowException as error:
+            text = " ".join(str(error).split())[:200]
+            raise DPFlowsError(
+                f"Expected MLflow's store at {client.tracking_uri} to answer: nothing was spent; "
+                f"start it, or correct MLFLOW_TRACKING_URI ({text})."
+            ) from error
+    return Store(home, client, place)
+
+
+results: ContextVar[list[dict[str, Any]] | None] = ContextVar("results", default=None)
+
+
+def arrived(answer: dict[str, Any]) -> dict[str, Any]:
+    """Note the answer of a flow at its very end, before the orchestrator records it."""
+    noted = results.get()
+    if noted is not None:
+        noted.append(answer)
+    return answer
+
+
+def completed(run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Call a flow. Where it came to its end and only the orchestrator failed to record that, say so
+    and answer.
+    """
+    noted: list[dict[str, Any]] = []
+    token = results.set(noted)
+    try:
+        return run()
+    except Exception as error:
+        if not noted:
+            raise
+        reporter.get().say(
+            "Warning: the work is done, charged and stored, but Prefect could not record its end "
+            f"({type(error).__name__}); its page shows the run as unfinished."
+        )
+        return noted[-1]
+    finally:
+        results.reset(token)
 
 
 def plan_words(planned: Planned) -> str:

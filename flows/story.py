@@ -66,6 +66,11 @@ def data_name(name: str) -> str:
     return Path(name).stem if name.endswith((".yaml", ".yml")) else name
 
 
+def flow_run_id() -> str:
+    """The run of the flow that runs now, as Prefect knows it; empty outside one."""
+    return str(prefect.runtime.flow_run.id or "")
+
+
 def day() -> str:
     """The day that the run was meant for."""
     found = prefect.runtime.flow_run.scheduled_start_time or datetime.now(UTC)
@@ -171,7 +176,7 @@ def told(data: str) -> Iterator[None]:
     whose process it is while it lasts.
     """
     try:
-        with living(Home.find(), str(prefect.runtime.flow_run.id or "")):
+        with living(Home.find(), flow_run_id()):
             yield
     except Exception as error:
         cause = getattr(error, "error", error)

@@ -10,27 +10,26 @@ privacy statement, which holds the converted price.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
-import prefect.runtime.flow_run
-from mlflow import MlflowClient
-from mlflow.exceptions import MlflowException
 from prefect import flow
 
 from dpcore.errors import DPFlowsError
 from dpcore.train import Planned
 from flows import story
 from flows.exit_codes import heed
-from flows.server import end_flow_run, end_gone
 from flows.steps import (
     StepFailed,
+    Store,
     afford_words,
+    arrived,
     columns_words,
+    completed,
     fit_words,
     metric_words,
+    open_store,
     plan_words,
     price_words,
     reporter,
@@ -51,7 +50,6 @@ from tasks.options.base import Run, build_objective, load_records
 from tasks.record import index, outbox, tracking, view
 from tasks.record import run as record_run
 from tasks.report import attach
-from tasks.stores import making_stores
 
 # Read from top to bottom they tell what a training does.
 plan_step = step(training.plan_training, "plan noise and price", plan_words)
@@ -64,40 +62,6 @@ convert_step = step(record_run.convert, "state the guarantee", price_words)
 commit_step = step(record_run.commit, "charge and keep the model", statement_words)
 evaluate_step = step(training.measure, "measure quality", metric_words)
 track_step = step(record_run.track, "record in MLflow", str)
-
-
-@dataclass(frozen=True, slots=True)
-class Store:
-    """The store that a flow writes to."""
-
-    home: Home
-    client: MlflowClient
-    experiment: str
-
-
-def open_store(experiment: str) -> Store:
-    """Connect to MLflow, close what dead processes left RUNNING there, and find or create the
-    ``experiment``.
-
-    Raises ``DPFlowsError`` where the store does not answer; nothing was spent then.
-    """
-    home = Home.find()
-    # Two processes that open a new store on a server at once would both create its tables, and one
-    # would fail.
-    with making_stores(home.root):
-        client = tracking.tracking_client(home)
-        try:
-            for run_id in tracking.close_stale_runs(client):
-                end_flow_run(client.get_run(run_id).data.tags.get("dpflows.flow_run", ""))
-            end_gone(home)
-            place = tracking.ensure_experiment(client, home, experiment)
-        except MlflowException as error:
-            text = " ".join(str(error).split())[:200]
-            raise DPFlowsError(
-                f"Expected MLflow's store at {client.tracking_uri} to answer: nothing was spent; "
-                f"start it, or correct MLFLOW_TRACKING_URI ({text})."
-            ) from error
-    return Store(home, client, place)
 
 
 @flow(
@@ -172,7 +136,9 @@ def _steps(config: TrainConfig) -> dict[str, Any]:
                 run = hooked("after_commit", replace(run, metrics=metrics), ledger)
                 # Whoever waits for the numbers need not wait for figures, report and model.
                 seconds = {"fit": result.seconds, "flow": perf_counter() - started}
-                told.result(index.summary(run, statement, run_id, flow_run_id(), None, seconds))
+                told.result(
+                    index.summary(run, statement, run_id, story.flow_run_id(), None, seconds)
+                )
                 uri = track_step(
                     store.client,
                     run_id,
@@ -185,7 +151,7 @@ def _steps(config: TrainConfig) -> dict[str, Any]:
                     attach,
                 )
         seconds = {"fit": result.seconds, "flow": perf_counter() - started}
-        answer = index.summary(run, statement, run_id, flow_run_id(), uri, seconds)
+        answer = index.summary(run, statement, run_id, story.flow_run_id(), uri, seconds)
         index.note_run(store.home, answer, config.data.period, job.blocks)
         left = share_left(ledger, answer["data"], job.blocks)
     story.write_end(answer, left, job.blocks, store.home, store.experiment)
@@ -209,18 +175,13 @@ def hooked(name: str, run: Run, *given: Any) -> Run:
     return run
 
 
-def flow_run_id() -> str:
-    """The run of the flow that this is, as Prefect knows it."""
-    return str(prefect.runtime.flow_run.id or "")
-
-
 @contextmanager
 def mlflow_run(store: Store, job: Job, planned: Planned) -> Iterator[str]:
     """An MLflow run that this block opens and closes: FINISHED, FAILED, or KILLED where the process
     was told to end.
     """
     tags = {
-        "dpflows.flow_run": flow_run_id(),
+        "dpflows.flow_run": story.flow_run_id(),
         "dpflows.algorithm": planned.name,
         view.COLOUR: view.colour(len(index.runs(store.home))),
     }
@@ -262,37 +223,6 @@ def kept(folder: Any) -> Iterator[None]:
             f"The run is trained and charged; its model and statement are kept in {folder}."
         )
         raise
-
-
-results: ContextVar[list[dict[str, Any]] | None] = ContextVar("results", default=None)
-
-
-def arrived(answer: dict[str, Any]) -> dict[str, Any]:
-    """Note the answer of a flow at its very end, before the orchestrator records it."""
-    noted = results.get()
-    if noted is not None:
-        noted.append(answer)
-    return answer
-
-
-def completed(run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Call a flow. Where it came to its end and only the orchestrator failed to record that, say so
-    and answer.
-    """
-    noted: list[dict[str, Any]] = []
-    token = results.set(noted)
-    try:
-        return run()
-    except Exception as error:
-        if not noted:
-            raise
-        reporter.get().say(
-            "Warning: the work is done, charged and stored, but Prefect could not record its end "
-            f"({type(error).__name__}); its page shows the run as unfinished."
-        )
-        return noted[-1]
-    finally:
-        results.reset(token)
 
 
 def train(config: TrainConfig) -> dict[str, Any]:

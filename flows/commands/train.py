@@ -112,8 +112,7 @@ def on_server(
         terminal.step("making the stores of this home folder")
     with LocalServer(home) as server:
         terminal.step("starting Prefect and MLflow")
-        from flows.steps import reporter
-        from flows.train import open_store
+        from flows.steps import open_store, reporter
 
         keep_quiet()
         # The tables of a new MLflow store are made while the server starts.

@@ -460,7 +460,7 @@ def test_first_runs_at_once_share_a_new_store(
 ) -> None:
     """Each would create the tables of MLflow's database; one at a time does."""
     code = (
-        "from flows.train import open_store; from tasks.config import load_config; "
+        "from flows.steps import open_store; from tasks.config import load_config; "
         "print(open_store(load_config(None, []).tracking.experiment).experiment)"
     )
     environment = {**clean_environment, "DPFLOWS_HOME": str(tmp_path / "home")}

@@ -71,7 +71,7 @@ def training_of(small: Path, experiment: str) -> list[str]:
 
 def next_start(ledger: Ledger, experiment: str) -> None:
     """What the next training does first with what a dead process left."""
-    from flows.train import open_store
+    from flows.steps import open_store
 
     open_store(experiment)
     ledger.reap()
