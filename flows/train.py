@@ -130,7 +130,7 @@ def _steps(config: TrainConfig) -> dict[str, Any]:
                 if title := job.kind.shows(job, planned):
                     step(job.kind.show, title)(folder, job, planned, result.weights)
                 price = convert_step(planned)
-                statement = commit_step(folder, job, planned, price, result, ledger, reservation)
+                statement = commit_step(run, price, ledger, reservation)
             with kept(folder):
                 metrics = evaluate_step(job, result.weights, run.data, run.known, folder, iterates)
                 run = hooked("after_commit", replace(run, metrics=metrics), ledger)
@@ -139,17 +139,7 @@ def _steps(config: TrainConfig) -> dict[str, Any]:
                 told.result(
                     index.summary(run, statement, run_id, story.flow_run_id(), None, seconds)
                 )
-                uri = track_step(
-                    store.client,
-                    run_id,
-                    folder,
-                    job,
-                    planned,
-                    statement,
-                    result,
-                    run.metrics,
-                    attach,
-                )
+                uri = track_step(store.client, run_id, run, statement, attach)
         seconds = {"fit": result.seconds, "flow": perf_counter() - started}
         answer = index.summary(run, statement, run_id, story.flow_run_id(), uri, seconds)
         index.note_run(store.home, answer, config.data.period, job.blocks)

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from dpcore.objective import compiled
 from dpcore.preprocess import encoder_from_json
-from dpcore.train import Planned, Result
+from dpcore.train import Planned
 from tasks.drawing.curves import budget_figure, curve_rows, written
 from tasks.home import Home
 from tasks.kinds import quality
 from tasks.kinds.base import Job, Words
 from tasks.ledger import Ledger, Reservation, ledger_url
 from tasks.ledger.reservation import this_process
-from tasks.options.base import words_of
+from tasks.options.base import Run, words_of
 from tasks.record import MODEL, outbox, sources, tracking, view
 from tasks.record import statement as words
 from tasks.record.example import data_input
@@ -69,20 +69,14 @@ def convert(planned: Planned) -> Price:
     return Price(words.guarantee(planned), words.renyi(planned))
 
 
-def commit(
-    folder: Path,
-    job: Job,
-    planned: Planned,
-    price: Price,
-    result: Result,
-    ledger: Ledger,
-    reservation: Reservation,
-) -> words.Statement:
-    """Write model and statement to ``folder``, then close the ledger's entry with their hashes.
+def commit(run: Run, price: Price, ledger: Ledger, reservation: Reservation) -> words.Statement:
+    """Write model and statement to the run's folder, then close the ledger's entry with their
+    hashes.
 
     The files are on disk first: a training that was paid for is not lost when tracking fails
     afterwards.
     """
+    folder, job, planned, result = run.place, run.job, run.planned, run.fitted
     place = folder / "model"
     place.mkdir(parents=True, exist_ok=True)
     card = {
@@ -93,7 +87,7 @@ def commit(
     }
     save_model(place, result.weights, job.encoder, job.schema, job.problem.loss.name, card)
     weights = file_hash(folder / "model" / "weights.npz")
-    statement = make_statement(job, planned, price, result, ledger, reservation, weights)
+    statement = make_statement(run, price, ledger, reservation, weights)
     texts = {
         CONFIG: job.config.canonical(),
         STATEMENT: statement.to_json(),
@@ -111,20 +105,16 @@ def commit(
     found = {**hashes, "weights": weights, **model}
     if statement.releasable:
         found[START] = weights
-    pending_of(job, planned, statement, result, found, reservation.draws).write(folder)
+    pending_of(run, statement, found, reservation.draws).write(folder)
     reservation.commit(found)
     return statement
 
 
 def pending_of(
-    job: Job,
-    planned: Planned,
-    statement: words.Statement,
-    result: Result,
-    hashes: Mapping[str, str] | None = None,
-    draws: int = 0,
+    run: Run, statement: words.Statement, hashes: Mapping[str, str] | None = None, draws: int = 0
 ) -> Pending:
     """What tracking needs beside the files."""
+    job, planned, result = run.job, run.planned, run.fitted
     own = job.kind.words(job, planned, result.weights) + words_of(job, planned)
     return Pending(
         entry=statement.ledger.entry,
@@ -154,17 +144,12 @@ MODEL_HASHED = {"encoder": "encoder.json", "model": "model.json"}
 
 
 def make_statement(
-    job: Job,
-    planned: Planned,
-    price: Price,
-    result: Result,
-    ledger: Ledger,
-    reservation: Reservation,
-    weights: str,
+    run: Run, price: Price, ledger: Ledger, reservation: Reservation, weights: str
 ) -> words.Statement:
     """Everything that the guarantee depends on. The head is the reservation's: the commit holds
     this text's hash.
     """
+    job, planned, result = run.job, run.planned, run.fitted
     mechanisms = json.loads(planned.events.to_json())
     reasons = words.unreleasable(
         planned, bounds=job.schema.releasable, fixed_noise=result.fixed_noise
@@ -244,25 +229,18 @@ def limit_of(ledger: Ledger, dataset: str) -> dict[str, Any]:
 
 
 def track(
-    client: MlflowClient,
-    run_id: str,
-    folder: Path,
-    job: Job,
-    planned: Planned,
-    statement: words.Statement,
-    result: Result,
-    metrics: Mapping[str, float],
-    attach: Page,
+    client: MlflowClient, run_id: str, run: Run, statement: words.Statement, attach: Page
 ) -> str:
     """Write parameters, curves, metrics, files, figure and model to the MLflow run; return the
     model's URI.
 
     ``attach`` writes the page of the run.
     """
-    keep_metrics(folder, metrics)
+    folder, job, result = run.place, run.job, run.fitted
+    keep_metrics(folder, run.metrics)
     job.kind.write_notes(folder, job, result.notes)
-    pending = pending_of(job, planned, statement, result)
-    return send(client, run_id, folder, job, pending, result.trace, metrics, attach)
+    pending = pending_of(run, statement)
+    return send(client, run_id, folder, job, pending, result.trace, run.metrics, attach)
 
 
 def send(

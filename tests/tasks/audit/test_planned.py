@@ -27,6 +27,7 @@ from tasks.config import parse_config
 from tasks.home import Home
 from tasks.ledger import Blocks, Ledger
 from tasks.options import bounds, tune
+from tasks.options.base import Run
 from tasks.record import run as record_run
 from tests.flows.small import SCHEMA, small_frame
 from tests.tasks.release.runs import World
@@ -168,7 +169,8 @@ def committed(
             built = tune.all_encoded(job) if parts else ()
             job, planned, _, _ = tune.selected(job, planned, result, loaded, sums, built)
             price = record_run.convert(planned)
-            record_run.commit(folder / "run", job, planned, price, result, ledger, reservation)
+            run = Run(job, planned, loaded, sums, sums, result=result, folder=folder / "run")
+            record_run.commit(run, price, ledger, reservation)
     files = {name: (folder / "run" / name).read_bytes() for name in (CONFIG, STATEMENT, MECHANISMS)}
     model = {"encoder.json": (folder / "run" / "model" / "encoder.json").read_bytes()}
     return Subject("made", "FINISHED", True, files=files, model=model)

@@ -5,6 +5,7 @@ from the rows.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from tasks.audit.recompute import own_epsilon
 from tasks.home import Home
 from tasks.ledger import Blocks, Ledger
 from tasks.options import bounds
+from tasks.options.base import Run
 from tasks.record import run as record_run
 from tasks.record.statement import Statement
 from tasks.schema import find_schema
@@ -80,11 +82,11 @@ def train_by_hand(job: Any, ledger: Ledger, folder: Path) -> tuple[Any, Any, Sta
     training.build_objective(job, training.load_records(job))
     with training.reserve_budget(job, planned, ledger) as reservation:
         job, planned, _ = bounds.release_bounds(job, planned, reservation)
-        objective = training.build_objective(job, training.load_records(job))
+        loaded = training.load_records(job)
+        objective = training.build_objective(job, loaded)
         result = training.fit_model(job, planned, objective, reservation)
-        statement = record_run.commit(
-            folder, job, planned, record_run.convert(planned), result, ledger, reservation
-        )
+        trained = Run(job, planned, loaded, objective, objective, result=result, folder=folder)
+        statement = record_run.commit(trained, record_run.convert(planned), ledger, reservation)
     return job, planned, statement
 
 
@@ -233,13 +235,11 @@ def test_from_data_trains_and_never_leaves(home: Home, tmp_path: Path, ledger: L
     job = bounds.read_bounds(job)
     assert (job.schema.columns["age"].low, job.schema.columns["age"].high) == (18, 89)
     planned = training.fit_to_ledger(job, training.plan_training(job), ledger)
-    objective = training.build_objective(job, training.load_records(job))
+    found = training.read_run(job, planned)
     with training.reserve_budget(job, planned, ledger) as reservation:
-        result = training.fit_model(job, planned, objective, reservation)
-        price = record_run.convert(planned)
-        statement = record_run.commit(
-            tmp_path / "run", job, planned, price, result, ledger, reservation
-        )
+        result = training.fit_model(job, planned, found.sums, reservation)
+        trained = replace(found, result=result, folder=tmp_path / "run")
+        statement = record_run.commit(trained, record_run.convert(planned), ledger, reservation)
     assert not statement.releasable and "from_data" in statement.reasons[0]
 
 

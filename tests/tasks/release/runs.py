@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from tasks.config import TrainConfig
 from tasks.home import Home
 from tasks.ledger import Ledger
 from tasks.options import tune
+from tasks.options.base import Run
 from tasks.options.noisy_metric import release_metrics
 from tasks.record import run, tracking
 from tasks.report import attach
@@ -61,10 +62,11 @@ class World:
                     job, planned, result, loaded, objective, read.encodings
                 )
                 price = run.convert(planned)
-                statement = run.commit(folder, job, planned, price, result, ledger, reservation)
+                trained = Run(job, planned, loaded, objective, objective, (), (), result, folder)
+                statement = run.commit(trained, price, ledger, reservation)
             metrics = training.measure(job, result.weights, loaded, objective, folder)
             metrics |= release_metrics(job, result.weights, loaded, ledger, folder)
-            run.track(client, run_id, folder, job, planned, statement, result, metrics, attach)
+            run.track(client, run_id, replace(trained, metrics=metrics), statement, attach)
         tracking.close_run(client, run_id, "FINISHED")
         return run_id
 
