@@ -14,9 +14,10 @@ ANGLES = 8
 # over SLANT.
 WIDTH, FREQUENCY, SLANT = 0.8, 3.0 * pi / 4.0, 4.0 / ANGLES
 # Channels of one image: the mean, 2 scales at 8 angles, and 8 x 8 paths from the fine to the coarse
-# scale.
+# scale. Those of the first order alone, and those that are centred and scaled together.
 CHANNELS = 1 + 2 * ANGLES + ANGLES * ANGLES
-GROUP = 3  # channels that are centred and scaled together
+FIRST = (1, ANGLES, ANGLES)
+GROUP = 3
 STRIDE = 4
 
 
@@ -25,16 +26,18 @@ class Scattering(nn.Module):
     record.
 
     S x = (x * phi, |x * psi_j,a| * phi, ||x * psi_0,a| * psi_1,b| * phi), every fourth pixel, for
-    each colour of an ``image`` (channels, height, width) given flat. Groups of three channels are
-    then centred and scaled to variance 1, and the whole vector to norm 1: each step reads one
-    record. Tramer & Boneh (2021) train on such features. What all images have in common, over half
-    of the squared norm on digits, tells no class from another and takes a share of every clipped
+    each colour of an ``image`` (channels, height, width) given flat; without the last part where
+    ``order`` is 1. Groups of three channels (of the first order the mean, each scale) are then
+    centred and scaled to variance 1, and the whole vector to norm 1: each step reads one record.
+    Tramer & Boneh (2021) train on such features. What all images have in common, over half of the
+    squared norm on digits, tells no class from another and takes a share of every clipped
     gradient: ``centre_on`` takes off a mean over public images, and scales to norm 1 again.
     """
 
-    def __init__(self, image: tuple[int, ...]) -> None:
+    def __init__(self, image: tuple[int, ...], order: int = 2) -> None:
         super().__init__()
-        self.image = tuple(image)
+        self.image, self.order = tuple(image), order
+        self.channels = image[0] * (CHANNELS if order == 2 else sum(FIRST))
         self.side = -(-(max(image[1:]) + STRIDE) // 8) * 8
         self.cells = self.side // STRIDE - 1
         fine = [_morlet(self.side, 0, a) for a in range(ANGLES)]
@@ -55,24 +58,23 @@ class Scattering(nn.Module):
     @property
     def size(self) -> int:
         """Features of a record."""
-        return self.image[0] * CHANNELS * self.cells**2
+        return self.channels * self.cells**2
 
     def forward(self, x: Tensor) -> Tensor:
-        colours, height, width = self.image
+        height, width = self.image[1:]
         pad_h, pad_w = self.side - height, self.side - width
         x = x.reshape(-1, 1, height, width)
         x = F.pad(x, (pad_w // 2, pad_w - pad_w // 2, pad_h // 2, pad_h - pad_h // 2))
         spectrum = torch.fft.fft2(x)
         first = torch.fft.ifft2(spectrum * self.fine.to(x.dtype)).abs()
-        second = self._coarse(spectrum)
-        paths = torch.cat(
-            [self._coarse(torch.fft.fft2(first[:, a : a + 1])) for a in range(ANGLES)], dim=1
-        )
+        second = [self._coarse(spectrum)]
+        if self.order == 2:
+            second += [self._coarse(torch.fft.fft2(first[:, a : a + 1])) for a in range(ANGLES)]
         low, half = self.low.to(x.dtype), self.low_half.to(x.dtype)
         full = low @ torch.cat([x, first], dim=1) @ low.T
-        rest = half @ torch.cat([second, paths], dim=1) @ half.T
+        rest = half @ torch.cat(second, dim=1) @ half.T
         return self._normalised(
-            torch.cat([full, rest], dim=1).reshape(-1, colours * CHANNELS, self.cells**2)
+            torch.cat([full, rest], dim=1).reshape(-1, self.channels, self.cells**2)
         )
 
     def _coarse(self, spectrum: Tensor) -> Tensor:
@@ -87,8 +89,13 @@ class Scattering(nn.Module):
         return coarse
 
     def _normalised(self, x: Tensor) -> Tensor:
-        groups = x.shape[1] // GROUP
-        x = _unit(F.group_norm(x, groups, eps=1e-5).flatten(1))
+        if self.order == 2:
+            x = F.group_norm(x, self.channels // GROUP, eps=1e-5)
+        else:
+            colours = x.reshape(len(x), -1, sum(FIRST), self.cells**2)
+            parts = torch.split(colours, list(FIRST), dim=2)
+            x = torch.cat([F.layer_norm(part, part.shape[2:]) for part in parts], dim=2)
+        x = _unit(x.flatten(1))
         return x if self.centre is None else _unit(x - self.centre.to(x.dtype))
 
 

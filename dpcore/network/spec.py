@@ -72,8 +72,8 @@ class CrossEntropy(MarginLoss):
         return p * (1.0 - p)
 
 
-KINDS = ("linear", "mlp", "cnn", "small_cnn", "deep_cnn", "scattering", "module")
-IMAGES = ("cnn", "small_cnn", "deep_cnn", "scattering")
+KINDS = ("linear", "mlp", "cnn", "small_cnn", "deep_cnn", "scattering", "wavelet_cnn", "module")
+IMAGES = ("cnn", "small_cnn", "deep_cnn", "scattering", "wavelet_cnn")
 ACTIVATIONS = ("tanh", "relu", "elu")
 POOLS = ("max", "mean")
 PRECISIONS = ("single", "double")
@@ -87,7 +87,8 @@ class NetworkSpec:
 
     ``kind``: ``linear`` (softmax regression, zero start); ``mlp`` with widths ``hidden``; ``cnn``,
     ``small_cnn`` and ``deep_cnn`` on images; ``scattering`` (fixed wavelet features, then softmax
-    regression); ``module``: the class ``path`` ("package.module:Name"), made with ``arguments``.
+    regression) and ``wavelet_cnn`` (their first order under one convolution); ``module``: the
+    class ``path`` ("package.module:Name"), made with ``arguments``.
     ``image``: channels, height, width of a record. ``centred``: the wavelet features less their
     mean over drawn strokes, which is public (``scattering.strokes``).
     ``upright`` takes the slant off each image (``images.Upright``), ``standardise`` brings each

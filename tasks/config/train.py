@@ -118,7 +118,8 @@ class ModelSection(Section):
     """A neural network in place of a linear model; see ``dpcore.network.spec.NetworkSpec``."""
 
     kind: str = Field(
-        default="mlp", description="linear, mlp, cnn, small_cnn, deep_cnn, scattering or module"
+        default="mlp",
+        description="linear, mlp, cnn, small_cnn, deep_cnn, scattering, wavelet_cnn or module",
     )
     hidden: tuple[Count, ...] = Field(
         default=(256, 256), description="widths of the mlp, for example [256, 256]"
@@ -152,7 +153,8 @@ class ModelSection(Section):
     )
     centred: bool = Field(
         default=False,
-        description="of kind scattering, true or false: less the mean features of drawn strokes",
+        description="of kinds scattering and wavelet_cnn, true or false: less the mean features of "
+        "drawn strokes",
     )
     path: str | None = Field(default=None, description="of kind module: package.module:Name")
     arguments: dict[str, Any] = Field(

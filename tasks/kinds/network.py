@@ -255,6 +255,7 @@ READ = {
     "small_cnn": CONVOLUTIONS,
     "deep_cnn": CONVOLUTIONS,
     "scattering": ("centred",),
+    "wavelet_cnn": ("activation", "group_norm", "standard_weights", "centred"),
     "module": ("path", "arguments"),
 }
 

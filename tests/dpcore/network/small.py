@@ -26,6 +26,7 @@ SPECS = {
     "small_cnn": {"kind": "small_cnn", "image": (1, 16, 16)},
     "deep_cnn": {"kind": "deep_cnn", "image": (3, 8, 8)},
     "scattering": {"kind": "scattering", "image": IMAGE},
+    "wavelet_cnn": {"kind": "wavelet_cnn", "image": IMAGE, "centred": True},
     "normed": {
         "kind": "small_cnn",
         "image": (1, 16, 16),

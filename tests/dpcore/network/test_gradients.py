@@ -4,6 +4,8 @@ whatever comes.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -17,7 +19,7 @@ from dpcore.network.passes import MARGIN
 from dpcore.network.spec import NetworkSpec
 from dpcore.objective import LinearObjective
 from dpcore.objective.multiclass import MulticlassObjective, Softmax
-from tests.dpcore.network.small import SPECS, Twice, given, records, spec_of
+from tests.dpcore.network.small import IMAGE, SPECS, Twice, given, records, spec_of
 
 pytest.importorskip("torch")
 pytest.importorskip("safetensors")
@@ -207,3 +209,23 @@ def test_public_features_are_computed_once() -> None:
     assert torch.allclose(data.records.x.norm(dim=1), torch.ones(3, dtype=torch.float64))
     alone = records(network, 3).take(np.array([1]))
     assert torch.equal(alone.records.x[0], given(data)[0][1])
+
+
+@pytest.mark.parametrize("image", [IMAGE, (3, 14, 14)])
+def test_the_first_order_is_that_of_the_scattering_and_computed_once(
+    image: tuple[int, ...],
+) -> None:
+    inputs, colours = image[0] * 196, image[0]
+    spec = replace(spec_of("wavelet_cnn", centred=False), inputs=inputs, image=image)
+    network = spec.build()
+    data = records(network, 3)
+    assert network.closed and data.records.x.shape == (3, 17 * colours, 5, 5)
+    assert torch.allclose(data.records.x.square().mean((1, 2, 3)), torch.ones(3).double())
+    both = replace(spec, kind="scattering").build()
+    X = np.random.default_rng(0).uniform(0.0, 1.0, (3, inputs))
+    order = both.described(X).reshape(3, colours, 81, 25)[:, :, :17]
+    maps = given(data)[0].reshape(order.shape)
+    for group in maps.split((1, 8, 8), dim=2):
+        assert torch.allclose(group.mean((2, 3)), torch.zeros(3, colours).double(), atol=1e-6)
+    found, expected = (nn.functional.layer_norm(x, (25,), eps=0.0) for x in (maps, order))
+    assert torch.allclose(found, expected, atol=1e-6)

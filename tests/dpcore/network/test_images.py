@@ -32,6 +32,7 @@ COPIED = {
     "normed": spec_of("normed", copies=2, shift=1),
     "one moved": spec_of("small_cnn", copies=1, shift=1),
     "features": spec_of("scattering", copies=2, shift=1),
+    "maps": spec_of("wavelet_cnn", copies=2, shift=1),
     "module": spec_of("module", image=IMAGE, copies=2, shift=1),
 }
 

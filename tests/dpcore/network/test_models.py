@@ -46,6 +46,7 @@ TRAINS = {
         ("mlp", 269_322),
         ("linear", 7_850),
         ("scattering", 39_700),
+        ("wavelet_cnn", 12_938),
     ],
 )
 def test_sizes_on_mnist(kind: str, parameters: int) -> None:

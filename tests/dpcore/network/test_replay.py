@@ -55,6 +55,15 @@ MODELS = {
         shift=1,
         precision="double",
     ),
+    "wavelets": NetworkSpec(
+        inputs=196,
+        outputs=3,
+        kind="wavelet_cnn",
+        image=IMAGE,
+        upright=True,
+        centred=True,
+        precision="double",
+    ),
     "copies for a module": NetworkSpec(
         inputs=196,
         outputs=4,

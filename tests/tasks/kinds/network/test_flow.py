@@ -239,7 +239,7 @@ def test_what_does_not_go_with_a_network_is_refused(
 @pytest.mark.parametrize(
     ("name", "kind", "parameters"),
     [("mnist_mlp", "mlp", 118_794), *(pytest.param(*example, marks=pytest.mark.slow) for example in (
-        ("mnist_blsgd", "mlp", 269_322), ("mnist_cnn", "small_cnn", 26_010), ("mnist_scattering", "scattering", 39_700),
+        ("mnist_blsgd", "mlp", 269_322), ("mnist_cnn", "wavelet_cnn", 12_938), ("mnist_scattering", "scattering", 39_700),
         ("fmnist_mlp", "mlp", 269_322), ("fmnist_cnn", "cnn", 139_414), ("cifar10_cnn", "deep_cnn", 5_851_338),
      ))],
 )  # fmt: skip
