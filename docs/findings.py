@@ -2,9 +2,10 @@
 ``python docs/findings.py [--check]``.
 
 ``python docs/findings.py --take NAME FOLDER`` puts the cells of a finished comparison (the folder
-of its ``cells.csv``) into ``docs/data/NAME.csv``. ``claims.yaml`` says what is claimed, where, and
-which two lines of which run decide it; a verdict is a rule, no opinion: whether Student's 95 %
-interval of the mean difference on equal folds and draws leaves out 0.
+of its ``cells.csv``) into ``docs/data/NAME.csv``; ``--add`` puts them to those that are there.
+``claims.yaml`` says what is claimed, where, and which two lines of which run decide it; a verdict
+is a rule, no opinion: whether Student's 95 % interval of the mean difference on equal folds and
+draws leaves out 0.
 """
 
 from __future__ import annotations
@@ -42,13 +43,19 @@ LESS_IS_MORE = {
 CERTAIN = 0.95
 
 
-def take(name: str, folder: Path) -> Path:
-    """The numbers of the cells of one run, without what only a machine wants to know."""
+def take(name: str, folder: Path, add: bool = False) -> Path:
+    """The numbers of the cells of one run, without what only a machine wants to know; ``add``
+    keeps those of other places that are there.
+    """
     cells = pd.read_csv(folder / "cells.csv")
     cells = cells[cells["status"] == "done"].rename(columns=lambda key: key.removeprefix("metric."))
     metrics = [key for key in KEPT if key in cells and cells[key].notna().any()]
-    kept = cells[[*PLACE, *CELL, "spent_epsilon", *metrics]].sort_values([*PLACE, *CELL])
+    kept = cells[[*PLACE, *CELL, "spent_epsilon", *metrics]]
     path = DATA / f"{name}.csv"
+    if add:
+        both = pd.concat([pd.read_csv(path), kept])
+        kept = both.drop_duplicates([*PLACE, *CELL], keep="last")
+    kept = kept.sort_values([*PLACE, *CELL])
     kept.to_csv(path, index=False, float_format="%.6g")
     return path
 
@@ -189,8 +196,9 @@ def short(values: pd.Series) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    if arguments[:1] == ["--take"]:
-        sys.stdout.write(f"{take(arguments[1], Path(arguments[2]))}\n")
+    if arguments[:1] in (["--take"], ["--add"]):
+        path = take(arguments[1], Path(arguments[2]), arguments[0] == "--add")
+        sys.stdout.write(f"{path}\n")
         return 0
     pages = {HERE / "findings.md": page(), HERE / "grids.md": grids()}
     if arguments == ["--check"]:

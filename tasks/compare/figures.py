@@ -133,7 +133,7 @@ def _against_epsilon(
         panels,
         lower_is_better(metric),
         ticks_at_points=True,
-        setting=setting.title,
+        setting=setting,
     )
 
 
@@ -173,7 +173,7 @@ def _against_steps(
         panels,
         lower_is_better(metric),
         logarithmic=min(steps) > 0 and max(steps) / min(steps) > LONG_RUNS,
-        setting=setting.title,
+        setting=setting,
     )
 
 

@@ -47,12 +47,14 @@ class Comparable(NamedTuple):
         )
 
     @property
+    def whole_loss(self) -> str:
+        """The loss with the parameters that were given."""
+        return self.loss + (f" {self.loss_parameters}" if self.loss_parameters != "{}" else "")
+
+    @property
     def title(self) -> str:
         """The setting in words, parts that say nothing left out."""
-        parts = [
-            self.data,
-            self.loss + (f" {self.loss_parameters}" if self.loss_parameters != "{}" else ""),
-        ]
+        parts = [self.data, self.whole_loss]
         parts += [
             f"{name} = {value:g}" for name, value in (("l1", self.l1), ("l2", self.l2)) if value
         ]

@@ -130,7 +130,7 @@ MANY_DECADES = 20.0  # a positive axis of a larger ratio is logarithmic
 @dataclass(frozen=True, slots=True)
 class Line:
     """Means of one algorithm at ``x``, with an interval where there is one. A reference has one
-    mean and no x.
+    mean and no x. ``words`` say what a line has of its own beside others of its panel.
     """
 
     label: str
@@ -139,6 +139,11 @@ class Line:
     low: tuple[float | None, ...]
     high: tuple[float | None, ...]
     reference: bool = False
+    words: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return f"{self.label} ({', '.join(self.words)})" if self.words else self.label
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +171,8 @@ class Chart:
     about the x axis.
 
     ``x_labels`` name places 0, 1, ... where x is no number; their points are not joined.
-    ``setting`` says on what data and objective, for a sheet of several charts.
+    ``setting`` says on what data and objective, for a sheet of several charts; ``loss`` is its part
+    that names the loss.
     """
 
     stem: str
@@ -180,6 +186,7 @@ class Chart:
     low_at_left: bool = False
     x_labels: tuple[str, ...] = ()
     setting: str = ""
+    loss: str = ""
 
     @property
     def points(self) -> list[float]:
@@ -371,6 +378,8 @@ def _x_axis(panel: Any, chart: Chart) -> None:
         panel.set_xlim(points[0] - margin, points[-1] + margin)
         if chart.x_labels:
             panel.set_xticks(range(len(chart.x_labels)), chart.x_labels)
+        elif chart.ticks_at_points:
+            panel.set_xticks(_apart(points, points))
         return
     panel.set_xscale("log")
     margin = (points[-1] / points[0]) ** 0.03
@@ -379,16 +388,18 @@ def _x_axis(panel: Any, chart: Chart) -> None:
     if chart.ticks_at_points:
         panel.xaxis.set_minor_formatter(NullFormatter())
         panel.minorticks_off()
-        panel.set_xticks(_apart(points))
+        panel.set_xticks(_apart(points, np.log(points)))
 
 
-def _apart(points: np.ndarray) -> list[float]:
-    """Points that leave room for their numbers on a logarithmic axis: a tenth of its width each."""
-    kept = [float(points[0])]
-    step = np.log(points[-1] / points[0]) / 10.0
-    for x in points[1:]:
-        if np.log(x / kept[-1]) >= step:
+def _apart(points: np.ndarray, places: np.ndarray) -> list[float]:
+    """Points that leave room for their numbers on an axis where they stand at ``places``: a tenth
+    of its width each.
+    """
+    kept, last = [float(points[0])], places[0]
+    for x, place in zip(points[1:], places[1:], strict=True):
+        if place - last >= (places[-1] - places[0]) / 10.0:
             kept.append(float(x))
+            last = place
     return kept
 
 

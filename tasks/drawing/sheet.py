@@ -21,7 +21,6 @@ from tasks.drawing.chart import (
     LINE_HEIGHT,
     REFERENCE,
     Chart,
-    Line,
     Look,
     Panel,
     draw_dots,
@@ -64,41 +63,78 @@ def sheets(charts: Iterable[Chart]) -> Iterator[Sheet]:
 
     Where all metrics are one at several cut-offs these are the columns, and settings the rows.
     """
-    shown = [_shared(chart) for chart in charts if chart.setting and len(chart.points) > 1]
-    for family in dict.fromkeys(map(_family, shown)):
-        found = [
-            (chart, one) for chart in shown if _family(chart) == family for one in chart.panels
-        ]
-        if len({chart.stem for chart, _ in found}) > 1:
-            yield from _split(family, found)
+    families: dict[str, list[Chart]] = {}
+    for chart in charts:
+        if chart.setting and len(chart.points) > 1:
+            families.setdefault(_family(chart), []).append(chart)
+    for family, drawn in families.items():
+        if len(drawn) > 1:
+            yield from _split(
+                family, [(chart, one) for chart in _shared(drawn) for one in chart.panels]
+            )
 
 
-def _shared(chart: Chart) -> Chart:
-    """``chart`` with panels that differ in their adjacency alone as one, as the sources draw them,
-    where no line stands in two of them. The lines of the smaller ones say theirs.
+def _shared(charts: Iterable[Chart]) -> list[Chart]:
+    """``charts`` with those that differ in their loss alone as one, and panels that differ in their
+    adjacency alone, as the sources draw them, where no line stands in two of them. Lines that are
+    not like most say what is theirs.
     """
-    groups: dict[tuple[str, ...], list[Panel]] = {}
-    for panel in chart.panels:
-        key = tuple(part for part in _words(panel) if part not in set(Adjacency))
-        groups.setdefault(key, []).append(panel)
-    return replace(chart, panels=tuple(one for found in groups.values() for one in _joined(found)))
+    groups: dict[tuple[str, ...], list[Chart]] = {}
+    for chart in charts:
+        setting = chart.setting.replace(f", {chart.loss}", "", 1)
+        groups.setdefault((chart.x_name, chart.y_name, setting), []).append(chart)
+    return [one for found in groups.values() for one in _joined(found)]
 
 
-def _joined(panels: list[Panel]) -> list[Panel]:
-    labels = [line.label for panel in panels for line in panel.private]
-    if len(panels) == 1 or len(set(labels)) < len(labels):
-        return panels
-    main = max(panels, key=lambda panel: len(panel.private))
-    lines = [line for panel in panels for line in _named(panel, panel is main)]
-    return [replace(main, lines=(*lines, *main.references))]
+def _joined(charts: Sequence[Chart]) -> list[Chart]:
+    groups: dict[tuple[str, ...], list[tuple[Chart, Panel]]] = {}
+    for chart in charts:
+        for panel in chart.panels:
+            key = tuple(part for part in _words(panel) if part not in set(Adjacency))
+            groups.setdefault(key, []).append((chart, panel))
+    if len(charts) > 1 and any(map(_collide, groups.values())):
+        return [one for chart in charts for one in _joined([chart])]
+    main = max(charts, key=lambda chart: sum(len(panel.private) for panel in chart.panels))
+    panels = [
+        one
+        for found in groups.values()
+        for one in ([panel for _, panel in found] if _collide(found) else [_together(found)])
+    ]
+    return [replace(main, panels=tuple(panels))]
 
 
-def _named(panel: Panel, main: bool) -> list[Line]:
-    """The private lines of ``panel``, with its adjacency where another one is in the title."""
-    if main:
-        return panel.private
-    adjacency = next(part for part in _words(panel) if part in set(Adjacency))
-    return [replace(line, label=f"{line.label} ({adjacency})") for line in panel.private]
+def _collide(found: Sequence[tuple[Chart, Panel]]) -> bool:
+    labels = [line.label for _, panel in found for line in panel.private]
+    return len(set(labels)) < len(labels)
+
+
+def _together(found: Sequence[tuple[Chart, Panel]]) -> Panel:
+    """One panel with the lines of all; references that stand in several of them once."""
+    chart, main = max(found, key=lambda one: len(one[1].private))
+    lines = [
+        replace(line, words=(*_loss_of(other, chart), *_adjacency_of(panel, main)))
+        for other, panel in found
+        for line in panel.private
+    ]
+    across = list(main.references)
+    for other, panel in found:
+        for line in panel.references:
+            if all((line.label, line.mean) != (one.label, one.mean) for one in across):
+                across.append(replace(line, words=_loss_of(other, chart)))
+    return replace(main, lines=(*lines, *across))
+
+
+def _loss_of(chart: Chart, main: Chart) -> tuple[str, ...]:
+    """The loss of ``chart`` where it is another one: its name, and parameters where names agree."""
+    name, other = (one.loss.partition(" ")[0] for one in (chart, main))
+    if chart.loss == main.loss:
+        return ()
+    return (chart.loss if name == other else name,)
+
+
+def _adjacency_of(panel: Panel, main: Panel) -> tuple[str, ...]:
+    other = set(_words(main))
+    return tuple(part for part in _words(panel) if part in set(Adjacency) - other)
 
 
 def _split(family: str, found: Sequence[tuple[Chart, Panel]]) -> Iterator[Sheet]:
@@ -170,7 +206,7 @@ def save_sheet(sheet: Sheet, looks: Mapping[str, Look], folder: Path) -> list[Pa
 
     figure = Figure(dpi=DPI)
     FigureCanvasAgg(figure)
-    handles = _draw(figure, sheet, _with_named(sheet, looks))
+    handles = _draw(figure, sheet, looks)
     title = "\n".join(_title_lines(sheet))
     figure.suptitle(
         title, x=0.012, ha="left", y=1 - 0.1 / figure.get_figheight(), va="top", fontsize=10
@@ -191,16 +227,6 @@ def save_sheet(sheet: Sheet, looks: Mapping[str, Look], folder: Path) -> list[Pa
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "dpflows"}):
         figure.savefig(svg, metadata={**words, "Date": None})
     return [png, svg]
-
-
-def _with_named(sheet: Sheet, looks: Mapping[str, Look]) -> dict[str, Look]:
-    """``looks``, and those of lines that say their adjacency."""
-    found = dict(looks)
-    for chart in sheet.panels.values():
-        for line in chart.panels[0].private:
-            if line.label not in looks:
-                found[line.label] = looks[line.label.rsplit(" (", 1)[0]]
-    return found
 
 
 def _width(sheet: Sheet) -> float:
@@ -228,7 +254,7 @@ def _heading(sheet: Sheet, row: str, column: str, chart: Chart) -> list[str]:
 def _draw(figure: Any, sheet: Sheet, looks: Mapping[str, Look]) -> dict[str, Any]:
     """The panels; returns the lines of the legend by name."""
     names = dict.fromkeys(
-        line.label for chart in sheet.panels.values() for line in chart.panels[0].lines
+        line.name for chart in sheet.panels.values() for line in chart.panels[0].lines
     )
     legend = 0.15 + LINE_HEIGHT * -(-len(names) // _legend_columns(sheet, names)) * 1.25
     headings = {key: _heading(sheet, *key, chart) for key, chart in sheet.panels.items()}
@@ -263,15 +289,15 @@ def _panel(
     for line in chart.panels[0].private:
         look = looks[line.label]
         dash: Any = "none" if chart.x_labels else look.dash
-        handles[line.label] = Line2D(
+        handles[line.name] = Line2D(
             [], [], color=look.colour, marker=look.marker, markersize=4.5, linestyle=dash
         )
     across = [name for name, line in before.items() if line.get_color() == REFERENCE]
     for line in chart.panels[0].references:
-        if line.label not in across:
-            across.append(line.label)
-        dash = REFERENCE_DASHES[across.index(line.label) % len(REFERENCE_DASHES)]
-        handles[line.label] = axes.axhline(
+        if line.name not in across:
+            across.append(line.name)
+        dash = REFERENCE_DASHES[across.index(line.name) % len(REFERENCE_DASHES)]
+        handles[line.name] = axes.axhline(
             line.mean[0], color=REFERENCE, linestyle=(0, dash), linewidth=1.1, zorder=1
         )
     return handles

@@ -136,13 +136,15 @@ def test_a_figure_that_is_ended_goes_on_and_pays_for_what_is_left(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs groups of processes")
-@pytest.mark.parametrize("runner", ["threads", "processes"])
+@pytest.mark.parametrize("runner", ["threads", "processes", "dask"])
 def test_an_interrupt_at_a_terminal_ends_every_process_and_keeps_what_is_finished(
     small: Path, clean_environment: dict[str, str], runner: str
 ) -> None:
     """A terminal sends it to the whole group: workers that heard it themselves were waited for
     without end.
     """
+    if runner == "dask":
+        pytest.importorskip("prefect_dask", reason="no prefect-dask; the extra dask brings it")
     public(small)
     home = small.with_name("runs")
     data = f"data=[{{name: {small}, path: {small.with_name('small.csv')}}}]"

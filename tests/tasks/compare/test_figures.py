@@ -10,7 +10,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from tasks.compare.figures import all_charts, mean_curve, write_figures
-from tasks.drawing.chart import looks, spread, wrapped
+from tasks.drawing.chart import draw_panel, looks, spread, wrapped
 from tasks.drawing.sheet import Sheet, _draw, _title_lines, description_of, sheets
 from tests.tasks.compare.cells import cell, failed, grid
 
@@ -119,7 +119,7 @@ def test_curves_of_unequal_length_keep_their_last_value() -> None:
 
 def test_time_is_drawn_against_rows_where_sizes_differ_and_for_what_trains() -> None:
     """Folds differ by a row: a line through them would be the noise of the clock. Majority trains
-    nothing.
+    nothing. What has no privacy stands beside the only relation, and rows have their own ticks.
     """
     folds = [record | {"n": 1000 + record["fold"]} for record in grid(["a"], [1.0])]
     assert not [chart for chart in all_charts(folds, {}) if chart.stem == "seconds_vs_rows"]
@@ -129,6 +129,22 @@ def test_time_is_drawn_against_rows_where_sizes_differ_and_for_what_trains() -> 
     assert {line.label for panel in chart.panels for line in panel.lines} == {"a", "non_private"}
     assert chart.points == [1001.0, 4000.0]
     assert "majority" not in chart.description
+    assert not chart.logarithmic and len(chart.panels) == 1
+    others = [*both, *({**cell("b", 1.0, adjacency="replace_one"), "n": n} for n in (1000, 4000))]
+    [chart] = [chart for chart in all_charts(others, {}) if chart.stem == "seconds_vs_rows"]
+    assert [panel.title for panel in chart.panels][-1] == "without privacy"
+    assert len(chart.panels) == 3
+    sizes = [cell("a", 1.0, n=k * 50_000, data=f"k{k}") | {"cell": f"k{k}"} for k in range(1, 6)]
+    [chart] = [chart for chart in all_charts(sizes, {}) if chart.stem == "seconds_vs_rows"]
+    axes = Figure().add_axes((0, 0, 1, 1))
+    draw_panel(axes, chart, chart.panels[0], looks(["a"]))
+    assert axes.get_xscale() == "linear"
+    assert axes.get_xticks().tolist() == [k * 50_000 for k in range(1, 6)]
+    far = [
+        record | {"n": 30 * record["n"]} if record["data"] == "bank" else record for record in both
+    ]
+    [chart] = [chart for chart in all_charts(far, {}) if chart.stem == "seconds_vs_rows"]
+    assert chart.logarithmic
 
 
 def test_bands_of_few_cells_are_as_wide_as_they_must_be() -> None:
@@ -177,12 +193,60 @@ def test_a_sheet_draws_lines_of_two_adjacencies_together_where_none_stands_in_bo
     assert len(sheet.columns) == 1 and "add_remove" in sheet.title
     for chart in sheet.panels.values():
         [panel] = chart.panels
-        assert [line.label for line in panel.private] == ["a", "b", "c (replace_one)"]
+        assert [line.name for line in panel.private] == ["a", "b", "c (replace_one)"]
     assert (tmp_path / "sheet_vs_epsilon.svg") in write_figures(records, tmp_path, facts)
     assert ">c (replace_one)<" in (tmp_path / "sheet_vs_epsilon.svg").read_text()
     both = records + grid(["a"], [0.1, 1.0], adjacency="replace_one")
     [sheet] = sheets(all_charts(both, facts))
     assert sheet.columns == ("add_remove", "replace_one")
+
+
+def test_a_sheet_draws_what_differs_in_the_loss_alone_together(tmp_path: Path) -> None:
+    """Figure 5.4 of Chen (2020): a column for each data set, methods that need a smooth loss in
+    it with the huberised hinge. The least objective is that of each loss, the majority's accuracy
+    one.
+    """
+
+    def on(data: str, loss: str, labels: list[str], **changes: object) -> list[dict]:
+        rows = grid(labels, [0.1, 1.0], **changes)
+        given = {"h": 0.5} if loss == "huber_hinge" else {}
+        objective = {"hinge": 0.3, "huber_hinge": 0.2}[loss]
+        for row in rows:
+            row |= {"data": data, "loss": loss, "loss_parameters": given}
+            row["cell"] = f"{data}-{loss}-{row['cell']}"
+            if row["label"] == "majority":
+                row["metrics"] = {"accuracy": 0.75}
+            elif row["label"] == "non_private":
+                row["metrics"] = {"accuracy": 0.85, "objective": objective}
+        return rows
+
+    facts = {"metrics": ["accuracy", "objective"]}
+    records = [
+        row
+        for data in ("adult", "bank")
+        for row in (
+            *on(data, "hinge", ["a", "b"]),
+            *on(data, "huber_hinge", ["c"], adjacency="replace_one"),
+        )
+    ]
+    [sheet] = sheets(all_charts(records, facts))
+    assert (sheet.rows, sheet.columns) == (("accuracy", "objective"), ("adult", "bank"))
+    assert "hinge" in sheet.title and "huber" not in sheet.title and "add_remove" in sheet.title
+    for (metric, _), chart in sheet.panels.items():
+        [panel] = chart.panels
+        own = "c (huber_hinge, replace_one)"
+        assert [line.name for line in panel.private] == ["a", "b", own]
+        across = {
+            "accuracy": ["majority", "non_private"],
+            "objective": ["non_private", "non_private (huber_hinge)"],
+        }
+        assert sorted(line.name for line in panel.references) == across[metric]
+    written = write_figures(records, tmp_path, facts)
+    assert f">{own}<" in (tmp_path / "sheet_vs_epsilon.svg").read_text(encoding="utf-8")
+    assert len([path for path in written if path.suffix == ".csv"]) == 8  # a chart of each setting
+    both = records + on("adult", "huber_hinge", ["a"])
+    [sheet] = sheets(all_charts(both, facts))
+    assert len(sheet.columns) == 3
 
 
 def test_a_reference_has_one_dash_on_the_whole_sheet() -> None:
