@@ -172,19 +172,23 @@ def _time_panels(records: Sequence[Record], sizes: Mapping[str, float]) -> Itera
     one, as in Fig. 3.4 of Chen (2020), else in one of its own.
     """
     lines = {
-        relation: tuple(_times(label, found) for label, found in points.items())
+        relation: _times_of(records, relation, sizes)
         for relation in [*relations(map(Place.of, records)), None]
-        if (
-            points := _seconds_of(
-                (record for record in records if Place.of(record).relation == relation), sizes
-            )
-        )
     }
-    if len(lines) == 2 and None in lines:
-        beside = lines.pop(None)
-        lines = {relation: (*own, *beside) for relation, own in lines.items()}
+    private = [relation for relation in lines if relation is not None and lines[relation]]
+    if len(private) == 1:
+        yield Panel(panel_title(private[0]), (*lines[private[0]], *lines[None]))
+        return
     for relation, found in lines.items():
-        yield Panel("without privacy" if relation is None else panel_title(relation), found)
+        if found:
+            yield Panel("without privacy" if relation is None else panel_title(relation), found)
+
+
+def _times_of(
+    records: Iterable[Record], relation: Relation | None, sizes: Mapping[str, float]
+) -> tuple[Line, ...]:
+    own = (record for record in records if Place.of(record).relation == relation)
+    return tuple(_times(label, found) for label, found in _seconds_of(own, sizes).items())
 
 
 def _seconds_of(

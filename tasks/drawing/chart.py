@@ -294,7 +294,7 @@ def _curve(panel: Any, line: Line, look: Look, joined: bool) -> tuple[str, float
 
 
 def _line_height(line: Line) -> float:
-    return _row_height(line.label)
+    return 0.12 + LINE_HEIGHT * (wrapped(line.label).count("\n") + 1)
 
 
 def draw_dots(figure: Any, chart: Chart, looks: Mapping[str, Look]) -> None:
@@ -321,29 +321,17 @@ def draw_dots(figure: Any, chart: Chart, looks: Mapping[str, Look]) -> None:
         _heading(panel, shown)
 
 
-def _row_height(label: str) -> float:
-    return 0.12 + LINE_HEIGHT * (wrapped(label).count("\n") + 1)
-
-
 def _dot(panel: Any, line: Line, place: float, look: Look | None) -> None:
-    colour, [mean], [low], [high] = (
-        look.colour if look else REFERENCE,
-        line.mean,
-        line.low,
-        line.high,
-    )
+    colour = look.colour if look else REFERENCE
+    [mean], [low], [high] = line.mean, line.low, line.high
     if look is None:
         panel.axvline(mean, color=REFERENCE, linestyle=(0, (5, 3)), linewidth=0.9, zorder=1)
     if low is not None and high is not None:
         panel.plot([low, high], [place, place], color=colour, linewidth=2.2, solid_capstyle="butt")
     panel.plot(
-        [mean],
-        [place],
-        marker=look.marker if look else "|",
-        color=colour,
-        markersize=6.5,
-        linestyle="none",
-    )
+        [mean], [place], marker=look.marker if look else "|", color=colour,
+        markersize=6.5, linestyle="none",
+    )  # fmt: skip
 
 
 def _limits(chart: Chart) -> tuple[float, float, bool]:

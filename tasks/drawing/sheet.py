@@ -8,6 +8,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -87,20 +88,22 @@ def _shared(charts: Iterable[Chart]) -> list[Chart]:
 
 
 def _joined(charts: Sequence[Chart]) -> list[Chart]:
+    groups = _groups(charts)
+    if len(charts) > 1 and any(map(_collide, groups)):
+        return [one for chart in charts for one in _joined([chart])]
+    main = max(charts, key=lambda chart: sum(len(panel.private) for panel in chart.panels))
+    panels = chain.from_iterable(_together(found, main) for found in groups)
+    return [replace(main, panels=tuple(panels))]
+
+
+def _groups(charts: Iterable[Chart]) -> list[list[tuple[Chart, Panel]]]:
+    """Panels that may share axes, with their charts: those that differ in their adjacency alone."""
     groups: dict[tuple[str, ...], list[tuple[Chart, Panel]]] = {}
     for chart in charts:
         for panel in chart.panels:
             key = tuple(part for part in _words(panel) if part not in set(Adjacency))
             groups.setdefault(key, []).append((chart, panel))
-    if len(charts) > 1 and any(map(_collide, groups.values())):
-        return [one for chart in charts for one in _joined([chart])]
-    main = max(charts, key=lambda chart: sum(len(panel.private) for panel in chart.panels))
-    panels = [
-        one
-        for found in groups.values()
-        for one in ([panel for _, panel in found] if _collide(found) else [_together(found)])
-    ]
-    return [replace(main, panels=tuple(panels))]
+    return list(groups.values())
 
 
 def _collide(found: Sequence[tuple[Chart, Panel]]) -> bool:
@@ -108,9 +111,13 @@ def _collide(found: Sequence[tuple[Chart, Panel]]) -> bool:
     return len(set(labels)) < len(labels)
 
 
-def _together(found: Sequence[tuple[Chart, Panel]]) -> Panel:
-    """One panel with the lines of all; references that stand in several of them once."""
-    chart, main = max(found, key=lambda one: len(one[1].private))
+def _together(found: Sequence[tuple[Chart, Panel]], chart: Chart) -> list[Panel]:
+    """One panel with the lines of all, unless some have one name; references that stand in several
+    of them once. ``chart`` says the loss.
+    """
+    if _collide(found):
+        return [panel for _, panel in found]
+    main = max(found, key=lambda one: (one[0] is chart, len(one[1].private)))[1]
     lines = [
         replace(line, words=(*_loss_of(other, chart), *_adjacency_of(panel, main)))
         for other, panel in found
@@ -119,9 +126,9 @@ def _together(found: Sequence[tuple[Chart, Panel]]) -> Panel:
     across = list(main.references)
     for other, panel in found:
         for line in panel.references:
-            if all((line.label, line.mean) != (one.label, one.mean) for one in across):
+            if (line.label, line.mean) not in [(one.label, one.mean) for one in across]:
                 across.append(replace(line, words=_loss_of(other, chart)))
-    return replace(main, lines=(*lines, *across))
+    return [replace(main, lines=(*lines, *across))]
 
 
 def _loss_of(chart: Chart, main: Chart) -> tuple[str, ...]:

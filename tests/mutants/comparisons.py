@@ -84,8 +84,14 @@ MUTANTS = [
     ),
     Mutant(
         "tasks/drawing/sheet.py",
-        "across.append(line.label)",
-        "across.insert(0, line.label)",
+        "across.append(line.name)",
+        "across.insert(0, line.name)",
+        "tests/tasks/compare/test_figures.py",
+    ),
+    Mutant(
+        "tasks/drawing/sheet.py",
+        "(*_loss_of(other, chart), *_adjacency_of(panel, main))",
+        "_adjacency_of(panel, main)",
         "tests/tasks/compare/test_figures.py",
     ),
     Mutant(
