@@ -90,11 +90,12 @@ def levels(cells: pd.DataFrame) -> list[tuple[str, float]]:
 
 
 def lines_of(claim: dict[str, Any]) -> list[dict[str, Any]]:
-    """A line for each metric and level of one claim."""
+    """A line for each metric and level of one claim, or those levels that it names (``at``)."""
     cells = pd.read_csv(DATA / f"{claim['run']}.csv")
+    named = [found for found in levels(cells) if found[1] in claim.get("at", [found[1]])]
     found = []
     for metric in claim["metrics"]:
-        for key, level in levels(cells):
+        for key, level in named:
             where = claim.get("where", {}) | {key: level}
             one, two = (of_label(cells, claim[side], metric, where) for side in ("first", "second"))
             both = (one - two).dropna()

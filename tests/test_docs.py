@@ -124,6 +124,9 @@ def test_a_verdict_follows_from_the_interval_of_paired_differences() -> None:
     # of three pairs the interval is 4.3 errors wide on either side, of ten 2.3
     assert made.verdict(0.01, 0.003, 3, "accuracy") == "undecided"
     assert made.verdict(0.01, 0.003, 10, "accuracy") == "reproduced"
+    very_small = {"run": "line_search_grid", "where": {"data": "a9a-all"}, "at": [0.05, 0.2],
+                  "first": "DP-AGD", "second": "SGD-MA", "metrics": ["accuracy"]}  # fmt: skip
+    assert [line["level"] for line in made.lines_of(very_small)] == ["eps 0.05", "eps 0.2"]
     said = [{"verdict": word} for word in ("reproduced", "undecided")]
     assert made.together(said) == "reproduced in part"
     assert made.together([*said, {"verdict": "contradicted"}]) == "one way and the other"
