@@ -23,8 +23,8 @@ DATA = HERE / "data"
 PLACE = ("data", "loss", "l1", "l2", "adjacency", "epsilon", "noise_multiplier", "label")
 LEVELS = ("epsilon", "noise_multiplier")
 CELL = ("repeat", "fold", "draw")
-KEPT = ("accuracy", "objective", "minimisation_error", "mse", "map", "ndcg_at_1", "ndcg_at_8",
-        "coverage_at_20", "coverage_at_30", "coverage_at_40", "gradient_evaluations",
+KEPT = ("accuracy", "mean_squared_error", "objective", "minimisation_error", "map", "ndcg_at_1",
+        "ndcg_at_8", "coverage_at_20", "coverage_at_30", "coverage_at_40", "gradient_evaluations",
         "loss_evaluations")  # fmt: skip
 PANEL = [
     "data",
@@ -36,7 +36,7 @@ PANEL = [
 LESS_IS_MORE = {
     "objective",
     "minimisation_error",
-    "mse",
+    "mean_squared_error",
     "gradient_evaluations",
     "loss_evaluations",
 }
@@ -45,7 +45,7 @@ CERTAIN = 0.95
 
 def take(name: str, folder: Path, add: bool = False) -> Path:
     """The numbers of the cells of one run, without what only a machine wants to know; ``add``
-    keeps those of other places that are there.
+    keeps those that are there.
     """
     cells = pd.read_csv(folder / "cells.csv")
     cells = cells[cells["status"] == "done"].rename(columns=lambda key: key.removeprefix("metric."))
@@ -53,22 +53,36 @@ def take(name: str, folder: Path, add: bool = False) -> Path:
     kept = cells[[*PLACE, *CELL, "spent_epsilon", *metrics]]
     path = DATA / f"{name}.csv"
     if add:
-        both = pd.concat([pd.read_csv(path), kept])
-        kept = both.drop_duplicates([*PLACE, *CELL], keep="last")
+        before = pd.read_csv(path)
+        kept = pd.concat([before, further(kept, before)])
     kept = kept.sort_values([*PLACE, *CELL])
     kept.to_csv(path, index=False, float_format="%.6g")
     return path
 
 
+def further(cells: pd.DataFrame, before: pd.DataFrame) -> pd.DataFrame:
+    """``cells`` of another run beside those ``before``: on one fold they are further draws of the
+    noise, and what has no noise is left out.
+    """
+    keys = [*PLACE, "repeat", "fold"]
+    draws = before.groupby(keys, dropna=False)["draw"].max().add(1).rename("draws").reset_index()
+    found = cells.merge(draws, on=keys, how="left")
+    known, noisy = found.pop("draws"), found[list(LEVELS)].notna().any(axis=1)
+    found["draw"] += known.fillna(0).astype(int)
+    return found[noisy | known.isna()]
+
+
 def of_label(cells: pd.DataFrame, label: str, metric: str, where: dict[str, Any]) -> pd.Series:
-    """The values of one line by repeat, fold and draw; a line without privacy has no level."""
+    """The values of one line by repeat and fold, means over draws of the noise, which are no pairs
+    of their own; a line without privacy has no level.
+    """
     chosen = cells[cells["label"] == label]
     for key, value in where.items():
         if key not in LEVELS or chosen[key].notna().any():
             chosen = chosen[chosen[key] == value]
     if chosen.empty:
         raise ValueError(f"no cell of {label!r} at {where}")
-    return chosen.set_index(list(CELL))[metric].dropna()
+    return chosen.groupby(["repeat", "fold"])[metric].mean().dropna()
 
 
 def mean_and_error(values: pd.Series) -> tuple[float, float]:

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import yaml
 
@@ -114,6 +115,29 @@ def test_marked_tables_of_the_benchmarks_are_what_their_cells_say() -> None:
     assert [found[2] for found in made.MARKED.finditer(text)] == list(specs)
     assert {path.stem for path in made.DATA.glob("*.csv")} == {s["cells"] for s in specs.values()}
     assert all(re.search(r"\d ± \d", made.table(spec)) for spec in specs.values())
+
+
+def test_cells_of_another_run_are_further_draws_and_draws_of_a_fold_are_one_pair() -> None:
+    made = findings()
+    words = {"data": "adult", "loss": "logistic", "adjacency": "add_remove"}
+    base = dict.fromkeys((*made.PLACE, *made.CELL), 0) | words | {"epsilon": None}
+    before = pd.DataFrame(
+        [base | {"label": "a", "epsilon": 1.0, "map": 0.2}, base | {"label": "ceiling", "map": 0.9}]
+    ).assign(noise_multiplier=float("nan"))
+    again = before.assign(map=[0.4, 0.9])
+    new = again.assign(fold=1)
+    added = pd.concat([again, new])
+    kept = pd.concat([before, made.further(added, before)])
+    found = kept[["label", "fold", "draw", "map"]].to_records(index=False).tolist()
+    assert sorted(found) == [
+        ("a", 0, 0, 0.2),
+        ("a", 0, 1, 0.4),
+        ("a", 1, 0, 0.4),
+        ("ceiling", 0, 0, 0.9),
+        ("ceiling", 1, 0, 0.9),
+    ]
+    values = made.of_label(kept, "a", "map", {"epsilon": 1.0})
+    assert values.tolist() == pytest.approx([0.3, 0.4])
 
 
 def test_a_verdict_follows_from_the_interval_of_paired_differences() -> None:
