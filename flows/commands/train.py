@@ -167,10 +167,7 @@ def show_plan(config: str | None, overrides: Sequence[str], as_json: bool) -> No
             f"no budget yet: dpflows ledger init {job.schema.name} --epsilon E --delta D"
         )
     elif room is not None:
-        cost = sum(
-            training.cost_at(events, room)
-            for events in (admitted.events, *entries_of(job).values())
-        )
+        cost = sum(room.cost(events) for events in (admitted.events, *entries_of(job).values()))
         report |= {"ledger_order": room.order, "ledger_left": room.left, "ledger_cost": cost}
         report["ledger_left_after"] = room.left - cost
         with Ledger(ledger_url(settings, job.schema, home)) as ledger:

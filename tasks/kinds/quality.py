@@ -38,13 +38,11 @@ from dpcore.penalties import features, ranked_columns
 from dpcore.preprocess import Encoder, MatrixEncoder
 from dpcore.preprocess.design import Data
 from dpcore.train import Planned
-from tasks.data.rows import check_group
 from tasks.drawing.curves import curve_figure
 from tasks.kinds.base import Job, Metrics
 
 if TYPE_CHECKING:
-    from tasks.config import TrainConfig
-    from tasks.schema import LabelSpec, Schema
+    from tasks.schema import LabelSpec
 
 
 Array = np.ndarray
@@ -63,13 +61,6 @@ BY_LABEL = {
     "regression": ("mean_squared_error", "root_mean_squared_error", "mean_absolute_error", "r2"),
 }
 SUBGROUPS = "report/subgroups.json"
-
-
-def check_subgroup(config: TrainConfig, schema: Schema) -> None:
-    """Raise ``InputError`` where ``evaluate.subgroup`` names no column that makes groups."""
-    name = config.evaluate.subgroup
-    if name is not None:
-        check_group(schema, name)
 
 
 def predicted(job: Job, part: Data, weights: Array, loss: str) -> dict[str, float]:

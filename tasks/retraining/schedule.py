@@ -250,10 +250,10 @@ def _affordable(
     room = ledger.room(name, blocks, public=public)
     if room is None:
         return blocks
-    cost, worth = training.cost_at(planned.events, room), room.worth(base.target_of(config))
+    cost, worth = room.cost(planned.events), room.worth(base.target_of(config))
     budget = ledger.dataset(name).budget
     assert budget is not None
-    beside = sum(training.cost_at(events, room) for events in entries_of(job).values())
+    beside = sum(map(room.cost, entries_of(job).values()))
     share = ((min(cost, worth) if worth > 0 else cost) + beside) / budget * (1 - ROUNDING)
     try:
         return ledger.window(name, blocks, policy=policy, least=share, public=public).kept

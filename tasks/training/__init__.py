@@ -12,17 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from dpcore.accounting import Events
 from dpcore.accounting.limits import SLACK, Charged, Further, Room
 from dpcore.accounting.observers import Iterates
 from dpcore.errors import BudgetExceeded, InputError
 from dpcore.train import Planned, Result, run
 from tasks.config import TrainConfig
 from tasks.data import Loaded
+from tasks.data.rows import check_group
 from tasks.kinds import kind_of
 from tasks.kinds.base import Job, Sealed, promise_warnings, target_of
 from tasks.kinds.charge import charge_of, require_declared, require_public
-from tasks.kinds.quality import check_subgroup, means_by_group, write_numbers
+from tasks.kinds.quality import means_by_group, write_numbers
 from tasks.ledger import Ledger, Reservation
 from tasks.ledger.reader import LedgerReader
 from tasks.options import check_options
@@ -53,7 +53,8 @@ def prepare(config: TrainConfig, command: str = "train") -> Job:
         )
     kind = kind_of(config, schema)
     options = check_options(config, schema, kind.name, command)
-    check_subgroup(config, schema)
+    if config.evaluate.subgroup is not None:
+        check_group(schema, config.evaluate.subgroup)
     given, known = adapted(config, schema, options)
     job = replace(kind.describe(given, known), config=config, schema=schema, options=options)
     for option in options:
@@ -112,7 +113,7 @@ def require_entries(job: Job, planned: Planned, room: Room) -> None:
     charge beside it.
     """
     beside = entries_of(job)
-    asked = cost_at(planned.events, room) + sum(cost_at(events, room) for events in beside.values())
+    asked = room.cost(planned.events) + sum(map(room.cost, beside.values()))
     if beside and asked > room.left * (1 + SLACK):
         names = " and ".join(beside)
         raise BudgetExceeded(
@@ -121,11 +122,6 @@ def require_entries(job: Job, planned: Planned, room: Room) -> None:
             asked=asked,
             left=room.left,
         )
-
-
-def cost_at(events: Events, room: Room) -> float:
-    """What ``events`` cost in the counting of a budget."""
-    return room.cost(events)
 
 
 def read_run(job: Job, planned: Planned) -> Run:
