@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info
 
-from dpcore.objective import compiled
+from dpcore.objective import compiled, fused
 from tasks.peers import bench, speed
 
 
@@ -33,6 +34,17 @@ def test_work_is_taken_in_rotation_and_the_first_turn_does_not_count() -> None:
         lambda: float(next(ticks)),
     )
     assert seen == ["a", "b"] * 3
+
+
+def test_other_threads_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processor time adds up over threads, and those of linear algebra spin on after a product."""
+    seen, passes = [], []
+    monkeypatch.setattr(fused, "threads", lambda: 2)
+    speed.best({"a": lambda: seen.append([pool["num_threads"] for pool in threadpool_info()])}, 1)
+    assert len(seen) == 2 and {one for pools in seen for one in pools} == {1}
+    with speed.one_thread():
+        passes.append(fused.threads())
+    assert [*passes, fused.threads()] == [1, 2]
 
 
 def test_an_interrupted_run_goes_on_where_it_was_on_the_same_machine_alone(
