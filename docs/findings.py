@@ -73,8 +73,8 @@ def further(cells: pd.DataFrame, before: pd.DataFrame) -> pd.DataFrame:
 
 
 def of_label(cells: pd.DataFrame, label: str, metric: str, where: dict[str, Any]) -> pd.Series:
-    """The values of one line by repeat and fold, means over draws of the noise, which are no pairs
-    of their own; a line without privacy has no level.
+    """The values of one line by repeat and fold, means over draws of the noise, which are pairs of
+    their own on one declared split alone; a line without privacy has no level.
     """
     chosen = cells[cells["label"] == label]
     for key, value in where.items():
@@ -82,7 +82,9 @@ def of_label(cells: pd.DataFrame, label: str, metric: str, where: dict[str, Any]
             chosen = chosen[chosen[key] == value]
     if chosen.empty:
         raise ValueError(f"no cell of {label!r} at {where}")
-    return chosen.groupby(["repeat", "fold"])[metric].mean().dropna()
+    splits = ["repeat", "fold"]
+    by = list(CELL) if len(cells[splits].drop_duplicates()) == 1 else splits
+    return chosen.groupby(by)[metric].mean().dropna()
 
 
 def mean_and_error(values: pd.Series) -> tuple[float, float]:
