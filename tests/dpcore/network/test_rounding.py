@@ -290,6 +290,31 @@ def test_the_last_digits_of_a_record_do_not_depend_on_who_else_is_there(name: st
                 assert torch.equal(d[19 - place : 19 - place + n], e)
 
 
+@pytest.mark.parametrize("precision", ["single", "double"])
+@pytest.mark.parametrize(("inputs", "hidden"), [(785, ()), (333, (101,)), (64, (32,))])
+def test_a_record_moves_a_pass_by_its_own_part_wherever_the_others_stand(
+    precision: str, inputs: int, hidden: tuple[int, ...]
+) -> None:
+    """Rows of odd lengths may have other last bits at another place: what that adds is far below
+    what clips keep for rounding.
+    """
+    kind = {"kind": "mlp", "hidden": hidden} if hidden else {"kind": "linear"}
+    network = NetworkSpec(inputs=inputs, outputs=10, precision=precision, **kind).build()
+    rng, clip = np.random.default_rng(0), 0.1
+    w = rng.normal(size=network.dimension) * 0.2
+    x = torch.as_tensor(rng.random((600, inputs)) / inputs**0.5, dtype=network.dtype)
+    y = torch.as_tensor(rng.integers(0, 10, 600))
+
+    def total(kept: np.ndarray) -> np.ndarray:
+        return network.gradient_sum(w, network.records(x[kept], y[kept])[0], clip)
+
+    everyone = np.arange(600)
+    for leaves in (0, 17, 400):
+        rest = np.delete(everyone, leaves)
+        moved = total(everyone) - total(rest) - total(everyone[leaves : leaves + 1])
+        assert np.linalg.norm(moved) < MARGIN[network.dtype] * clip / 50.0
+
+
 def test_sums_of_deep_networks_move_by_the_clip_norm_at_most() -> None:
     """Here scores and slopes of the other records change in their last digits, too, with the size
     of the batch.
