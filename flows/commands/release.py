@@ -310,6 +310,21 @@ def _difference(done: Released, asked: Asked, subject: Subject) -> str:
     return f"with another {other}" if other else ""
 
 
+def _require_same(done: Released, asked: Asked, subject: Subject) -> None:
+    """Raise where the bundle of a release is not what is asked for now."""
+    if what := _difference(done, asked, subject):
+        raise VerificationFailed(
+            f"Expected {asked.name}@{done.version} to be the release of run {asked.run} as it is "
+            f"now, got a bundle {what}; restore what was changed."
+        )
+    if asked.said.export is not None and names.ONNX not in done.bundle:
+        raise InputError(
+            f"Expected no --export for run {asked.run}, released as {asked.name}@{done.version} "
+            "without a graph, which a signed bundle does not get later; leave --export out, or "
+            "use another name for --to."
+        )
+
+
 def _already(
     client: MlflowClient,
     asked: Asked,
@@ -327,11 +342,7 @@ def _already(
     answer holds the price of everything up to now beside it.
     """
     manifest = done.manifest
-    if what := _difference(done, asked, subject):
-        raise VerificationFailed(
-            f"Expected {asked.name}@{done.version} to be the release of run {asked.run} as it is "
-            f"now, got a bundle {what}; restore what was changed."
-        )
+    _require_same(done, asked, subject)
     require_chain(ledger, f"{asked.name}@{done.version}", manifest.ledger)
     current = registry.aliases(client, asked.name)
     shown = current.get(registry.RELEASED) == done.version

@@ -19,6 +19,7 @@ from flows.commands.release import _table
 from tasks.ledger import Ledger
 from tasks.options.noisy_metric import from_counts
 from tasks.release import registry
+from tasks.release.manifest import ONNX
 from tasks.release.trials import charged, search_epsilon
 from tests.release_fixtures import write_key
 from tests.tasks.release.runs import World
@@ -76,6 +77,20 @@ def test_search_is_charged_and_the_one_before_stays(
     alone = policy(tmp_path, tuning="run")
     code, answer = release(world, second, "champion", key, capsys, "--policy", alone)
     assert answer["epsilon"] == pytest.approx(1.0, abs=1e-3)
+
+
+def test_a_graph_is_not_left_out_of_a_bundle_without_a_word(
+    world: World, key: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("onnxruntime")
+    run_id = world.train()
+    assert release(world, run_id, "plain", key, capsys)[0] == 0
+    code, answer = release(world, run_id, "plain", key, capsys, "--export", "onnx")
+    assert code == 2 and "released as plain@1 without a graph" in answer["error"]
+    code, answer = release(world, run_id, "graph", key, capsys, "--export", "onnx")
+    assert code == 0 and (Path(answer["bundle"]) / ONNX).is_file()
+    again = release(world, run_id, "graph", key, capsys, "--export", "onnx")
+    assert (again[0], again[1]["changed"]) == (0, False)
 
 
 def test_moved_alias_is_seen(world: World, key: Path, capsys: pytest.CaptureFixture[str]) -> None:
