@@ -249,6 +249,26 @@ def test_a_sheet_draws_what_differs_in_the_loss_alone_together(tmp_path: Path) -
     assert len(sheet.columns) == 3
 
 
+def test_losses_of_one_name_on_one_sheet_say_their_parameters() -> None:
+    """Else two lines across, each the objective of its own loss, had one name and one dash."""
+    records = []
+    for h, labels in (("", ["a", "b"]), ("0.1", ["c"]), ("0.5", ["d"])):
+        rows = grid(labels, [0.1, 1.0])
+        for row in rows:
+            row |= {"loss": "huber_hinge" if h else "hinge"}
+            row |= {"loss_parameters": {"h": float(h)} if h else {}}
+            row["cell"] = f"{h}-{row['cell']}"
+            if row["label"] == "non_private":
+                row["metrics"] = {"accuracy": 0.85, "objective": float(h or 0.3)}
+        records += rows
+    [sheet] = sheets(all_charts(records, {"metrics": ["accuracy", "objective"]}))
+    for (metric, _), chart in sheet.panels.items():
+        names = [line.name for line in chart.panels[0].lines]
+        assert len(set(names)) == len(names), (metric, names)
+        for h, label in (("0.1", "c"), ("0.5", "d")):
+            assert f'{label} (huber_hinge {{"h": {h}}})' in names
+
+
 def test_a_reference_has_one_dash_on_the_whole_sheet() -> None:
     """That of its name in the legend, though the majority class has no objective."""
     records = [
