@@ -118,9 +118,8 @@ def _together(found: Sequence[tuple[Chart, Panel]], chart: Chart) -> list[Panel]
     if _collide(found):
         return [panel for _, panel in found]
     main = max(found, key=lambda one: (one[0] is chart, len(one[1].private)))[1]
-    losses = {other.loss for other, _ in found} | {chart.loss}
     lines = [
-        replace(line, words=(*_loss_of(other, chart, losses), *_adjacency_of(panel, main)))
+        replace(line, words=(*_loss_of(other, chart, found), *_adjacency_of(panel, main)))
         for other, panel in found
         for line in panel.private
     ]
@@ -128,17 +127,18 @@ def _together(found: Sequence[tuple[Chart, Panel]], chart: Chart) -> list[Panel]
     for other, panel in found:
         for line in panel.references:
             if (line.label, line.mean) not in [(one.label, one.mean) for one in across]:
-                across.append(replace(line, words=_loss_of(other, chart, losses)))
+                across.append(replace(line, words=_loss_of(other, chart, found)))
     return [replace(main, lines=(*lines, *across))]
 
 
-def _loss_of(chart: Chart, main: Chart, losses: Iterable[str]) -> tuple[str, ...]:
+def _loss_of(chart: Chart, main: Chart, found: Sequence[tuple[Chart, Panel]]) -> tuple[str, ...]:
     """The loss of ``chart`` where it is another one than that of ``main``: its name, and parameters
-    where another of ``losses`` has the name.
+    where the loss of another, of ``found`` or ``main``, has the name.
     """
     if chart.loss == main.loss:
         return ()
     name = chart.loss.partition(" ")[0]
+    losses = {main.loss, *(other.loss for other, _ in found)}
     alike = [loss for loss in losses if loss.partition(" ")[0] == name]
     return (chart.loss if len(alike) > 1 else name,)
 

@@ -90,8 +90,14 @@ MUTANTS = [
     ),
     Mutant(
         "tasks/drawing/sheet.py",
-        "(*_loss_of(other, chart), *_adjacency_of(panel, main))",
+        "(*_loss_of(other, chart, found), *_adjacency_of(panel, main))",
         "_adjacency_of(panel, main)",
+        "tests/tasks/compare/test_figures.py",
+    ),
+    Mutant(
+        "tasks/drawing/sheet.py",
+        "chart.loss if len(alike) > 1 else name",
+        "name",
         "tests/tasks/compare/test_figures.py",
     ),
     Mutant(
