@@ -212,11 +212,11 @@ def session_labels(X: np.ndarray, form: Callable) -> Pairs:
 
 
 WALKED: dict[str, Callable[..., Pairs]] = {
-    "rounding.row_norms": norms(row_norms),
-    "rounding.shortened": at_most(lambda X: shortened(X, cap=False)),
+    "objective.rounding.row_norms": norms(row_norms),
+    "objective.rounding.shortened": at_most(lambda X: shortened(X, cap=False)),
     "objective.linear.LinearObjective.row_norms": norms(lambda X: linear(X).row_norms),
     "objective.rows.Dense.scaled_lengths": shifted,
-    "rounding.bound_norms": at_most(lambda X: bound_norms(X, 0.7)[0], 0.7),
+    "objective.rounding.bound_norms": at_most(lambda X: bound_norms(X, 0.7)[0], 0.7),
     "preprocess.encoder.shorten": at_most(encoder),
     "objective.linear.LinearObjective.gradient_sum": record_sums,
     "network.passes.lengths": lambda X, form: zip(
@@ -235,8 +235,8 @@ WITHIN = {
     "objective.rows.Dense._measured": "objective.linear.LinearObjective.row_norms",
     "objective.sparse.Sparse._measured": "objective.linear.LinearObjective.row_norms",
     "objective.sparse.Sparse.scaled_lengths": "objective.rows.Dense.scaled_lengths",
-    "objective.rows.Rows.bounded": "rounding.bound_norms",
-    "estimators.rows.RowMap.__call__": "rounding.bound_norms",
+    "objective.rows.Rows.bounded": "objective.rounding.bound_norms",
+    "estimators.rows.RowMap.__call__": "objective.rounding.bound_norms",
     "preprocess.encoder.Encoder.encode": "preprocess.encoder.shorten",
     "preprocess.matrix.MatrixEncoder._encode_dense": "preprocess.encoder.shorten",
     "preprocess.matrix.MatrixEncoder._encode_csr": "preprocess.encoder.shorten",
@@ -257,8 +257,8 @@ WITHIN = {
 # What measures, but nothing that a price or a clip rests on; or where a test of its own stands.
 OTHERS = {
     "objective.base.line_of": "public weights; losses are cut wherever a point lies, and the margin of a quotient is for float32",
-    "rounding.at_most": "released values; tests/dpcore/test_extremes.py",
-    "rounding.rounded_sum": "tests/dpcore/algorithms/test_small_parts.py",
+    "objective.rounding.at_most": "released values; tests/dpcore/test_extremes.py",
+    "objective.rounding.rounded_sum": "tests/dpcore/algorithms/test_small_parts.py",
     "algorithms.dp_agd.DPAGD._round": "released values",
     "algorithms.dp_blsgd.DPBLSGD._first_step_down": "released values",
     "algorithms.dp_svrg.difference_bound": "tests/dpcore/algorithms/test_small_parts.py",
@@ -350,6 +350,10 @@ def test_bounds_are_at_least_the_exact_values(name: str, dtype) -> None:
 @np.errstate(all="ignore")
 def test_bounds_of_five_thousand_columns() -> None:
     X = rows_of(5000)[::6]
-    for name in ("rounding.row_norms", "rounding.shortened", "rounding.bound_norms"):
+    for name in (
+        "objective.rounding.row_norms",
+        "objective.rounding.shortened",
+        "objective.rounding.bound_norms",
+    ):
         for bound, exact in WALKED[name](X, csr_array):
             assert bound == inf or Fraction(float(bound)) ** 2 >= exact

@@ -17,6 +17,7 @@ from dpcore.accounting.limits import Target
 from tasks import training
 from tasks.drawing.curves import budget_figure, changing
 from tasks.ledger import Ledger
+from tasks.options.base import Run
 from tasks.record import run
 from tasks.record import statement as words
 from tests.tasks.training.test_training import config_of
@@ -29,11 +30,14 @@ def stated(small: Path, tmp_path: Path) -> words.Statement:
     with Ledger(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
         ledger.init("small", 3.0, 1e-4, "add_remove")
         planned = training.fit_to_ledger(job, training.plan_training(job), ledger)
-        objective = training.build_objective(job, training.load_records(job))
+        loaded = training.load_records(job)
+        objective = training.build_objective(job, loaded)
         with training.reserve_budget(job, planned, ledger) as reservation:
             result = training.fit_model(job, planned, objective, reservation)
             price = run.convert(planned)
-            return run.commit(tmp_path / "out", job, planned, price, result, ledger, reservation)
+            folder = tmp_path / "out"
+            trained = Run(job, planned, loaded, objective, objective, (), (), result, folder)
+            return run.commit(trained, price, ledger, reservation)
 
 
 def test_price_can_be_computed_again_from_the_text_alone(stated: words.Statement) -> None:
