@@ -36,7 +36,7 @@ DTYPES = {"single": torch.float32, "double": torch.float64}
 # Layers that leave the pixels of an image where they stand.
 IMAGE_TO_IMAGE = (Upright, Standardise, nn.Unflatten, nn.Flatten)
 # Records of one pass: as many as keep the patches of convolutions within this many numbers.
-PATCHES = 2_500_000
+PATCHES = 4_000_000
 # vmap forms every record's gradient: together at most this many numbers.
 FORMED_NUMBERS = 8_000_000
 
