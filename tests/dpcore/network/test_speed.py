@@ -46,8 +46,8 @@ BARS = {
     ("cnn", 2048): (0.65, 2.0),
     ("small cnn", 512): (0.65, 1.3),
     ("small cnn", 2048): (0.8, 2.0),
-    ("wavelet cnn", 2048): (0.7, 2.0),
-    ("wavelet cnn", 4096): (0.7, 2.0),
+    ("wavelet cnn", 2048): (0.75, 2.0),
+    ("wavelet cnn", 4096): (0.75, 2.0),
 }
 CLIP = 0.25
 REPEATS = 9
