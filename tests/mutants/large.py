@@ -131,7 +131,10 @@ MUTANTS = [
         "tests/tasks/kinds/network/test_flow.py",
     ),
     Mutant(
-        "tasks/data/scheduler.py", 'parts.scheme != "tls" and', 'parts.scheme == "udp" and', WORKERS
+        "tasks/data/scheduler.py",
+        'parts.scheme != "tls" and',
+        'parts.scheme == "udp" and',
+        "tests/tasks/data/test_scheduler.py",
     ),
     Mutant(
         "dpcore/noise.py",
@@ -166,7 +169,12 @@ MUTANTS = [
         "return whole.transform(shift, scale)",
         VIEWS,
     ),
-    Mutant("tasks/data/cluster.py", "range(TRIES)", "range(1)", WORKERS),
+    Mutant(
+        "tasks/data/cluster.py",
+        "range(TRIES)",
+        "range(1)",
+        "tests/tasks/data/test_scheduler.py",
+    ),
     Mutant("tasks/data/workers.py", "now - rows.asked > IDLE", "False", WORKERS),
     Mutant(
         "tasks/data/cluster.py",
