@@ -59,8 +59,8 @@ class ADMMObjP(Algorithm):
     (``mechanisms.AMP``): the price is that of what really runs. That a gradient's rounding is less
     is proved for a linear term of bounded norm, so n (y - rho z) is cut to ``longest_tilt``; it
     follows from releases, and the cut from public facts. ``penalty_parameter`` rho left out
-    follows the rule of objective perturbation, proportional to the noise, or where
-    ``selection.ranks_columns`` an early end as in ``admm``.
+    follows the rule of objective perturbation, proportional to the noise, but is never below
+    ``least_rho``, or where ``selection.ranks_columns`` an early end as in ``admm``.
 
     Nothing is clipped: the proof needs L, a bound of the slope, and near x = 0 a record's gradient
     is half of it, so a unit of noise meets half the signal of clipped methods. ``slope_cap``
@@ -119,16 +119,22 @@ class ADMMObjP(Algorithm):
         """The mechanism of one iteration on the ``minimised`` problem; its curvature beyond the
         ridge is n rho.
         """
-        ridge = default_ridge(problem, "gaussian")
         beta = problem.smoothness - problem.l2
-        # 1 / rho is a step; the steps sum to the horizon that the noise supports
-        if ranks_columns(problem):
+        scale = self.noise_multiplier * problem.sensitivity(problem.lipschitz)
+
+        def of(rho: float) -> float:
+            """The ridge that gives ``rho``."""
+            return rho * problem.n * problem.lipschitz / (beta * scale)
+
+        if self.penalty_parameter is not None:
+            ridge = of(self.penalty_parameter)
+        elif ranks_columns(problem):
+            # 1 / rho is a step; the steps sum to the horizon that the noise supports
             ridge = (
                 sqrt(self.steps) * problem.norm_bound * problem.lipschitz / (RANKING_HORIZON * beta)
             )
-        if self.penalty_parameter is not None:
-            scale = self.noise_multiplier * problem.sensitivity(problem.lipschitz)
-            ridge = self.penalty_parameter * problem.n * problem.lipschitz / (beta * scale)
+        else:
+            ridge = max(default_ridge(problem, "gaussian"), of(least_rho(problem)))
         return perturbation(
             problem, self.noise_multiplier, "gaussian", ridge, self.tolerance, OUTPUT_RATIO, True
         )
@@ -159,6 +165,17 @@ class ADMMObjP(Algorithm):
             at = at.moved(budget.release(mechanism, query), rho, penalty, problem.dimension)
             budget.note(curvature=mechanism.perturbation.curvature)
         return at.output(self.output)
+
+
+def least_rho(problem: Problem) -> float:
+    """l1 * norm_bound: a z-step cuts l1 / rho off each weight, with this rho at most
+    1 / norm_bound, which moves no score by more than 1.
+
+    A weight that is cut to 0 in every step comes back once rho times the sum of its x exceeds l1
+    (y). Few steps leave no time for that: where noise is small and l1 large, a rho in proportion
+    to the noise alone cuts off all weights.
+    """
+    return problem.l1 * problem.norm_bound
 
 
 @dataclass(frozen=True, slots=True)

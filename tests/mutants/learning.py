@@ -150,6 +150,12 @@ MUTANTS += [
     ),
     Mutant(
         "dpcore/algorithms/admm_objp.py",
+        ", of(least_rho(problem)))",
+        ", 0.0)",
+        "tests/dpcore/algorithms/test_admm.py",
+    ),
+    Mutant(
+        "dpcore/algorithms/admm_objp.py",
         "self.base.slope(t), -self.cap",
         "self.base.slope(t), -2.0 * self.cap",
         CAPPED,

@@ -371,3 +371,31 @@ def test_the_price_does_not_depend_on_the_number_of_parties():
     one, two = (make("dp_admm", {"parties": p}).plan(problem) for p in (1, 2))
     assert one == two
     assert registry["dp_admm"].adjacencies == {Adjacency.REPLACE_ONE}
+
+
+@pytest.mark.parametrize("norm_bound", [1.0, 3.0])
+def test_a_z_step_of_objective_perturbation_cuts_no_weight_of_one_margin(norm_bound):
+    """rho in proportion to the noise alone cut l1 / rho = 10 off each weight where noise was small,
+    all of it; where noise is large, or columns are ranked, nothing changes.
+    """
+    problem = Problem(
+        n=40_000,
+        dimension=5,
+        loss=Logistic(),
+        l1=1e-3,
+        norm_bound=norm_bound,
+        blocks=(Block((0, 1)),),
+    )
+
+    def rho(noise_multiplier: float, l1: float = 1e-3, **settings: float) -> float:
+        asked = replace(problem, l1=l1)
+        [mechanism] = set(
+            make("admm_objp", settings | {"noise_multiplier": noise_multiplier}).plan(asked)
+        )
+        return mechanism.perturbation.curvature / problem.n
+
+    assert rho(1.0) == pytest.approx(1e-3 * norm_bound)
+    assert problem.l1 / rho(1.0) * norm_bound <= 1.0 + 1e-12
+    assert rho(1.0, l1=1e-9) < 2e-4
+    assert rho(1000.0) == rho(1000.0, l1=1e-9) > 1e-2
+    assert rho(1.0, penalty_parameter=1e-4) == pytest.approx(1e-4)
