@@ -20,7 +20,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dpcore.network.layers import STANDARD, by_weights, has_parameters, projected
-from dpcore.network.passes import Records, Sums, filled, kept, least_hidden, lengths, shares
+from dpcore.network.passes import (
+    LONG,
+    Records,
+    Sums,
+    bounded,
+    filled,
+    kept,
+    least_hidden,
+    lengths,
+    shares,
+)
 
 
 class Closed:
@@ -150,20 +160,34 @@ class Places:
     """The gradients of a layer that is applied at several places of a record, or to several copies
     of it: sum over places p of d_p a_p'.
 
-    ``a`` (n, places, inputs), ``d`` (n, places, outputs). Formed for each record where that is
-    small, else their norm comes from the products between places.
+    ``at(a)`` (n, places, inputs), ``d`` (n, places, outputs). Formed for each record where that is
+    small, few records at a time, so that what they are made of is still near the processor; else
+    their norm comes from the products between places.
     """
 
-    def __init__(self, layer: Any, a: Tensor, d: Tensor) -> None:
+    def __init__(
+        self, layer: Any, a: Tensor, d: Tensor, at: Callable[[Tensor], Tensor] = lambda a: a
+    ) -> None:
         self.layer = layer
-        self.a, self.d = by_weights(layer, a, d)
-        small = a.shape[2] * d.shape[2] <= a.shape[1] * FORMED
-        self.formed = torch.bmm(self.d.transpose(1, 2), self.a) if small else None
+        self.formed: Tensor | None = None
         self.bias = d.sum(1) if layer.bias is not None else None
+        (n, places, outputs), inputs = d.shape, layer.weight[0].numel()
+        if inputs * outputs > places * FORMED:
+            self.a, self.d = by_weights(layer, at(a), d)
+            return
+        self.formed = d.new_empty((n, inputs, outputs))
+        norms = d.new_empty(n) if inputs * outputs <= LONG else None
+        step = max(1, NEAR // (inputs * (places + outputs)))
+        for rows in (slice(start, start + step) for start in range(0, n, step)):
+            left, right = by_weights(layer, at(a[rows]), d[rows])
+            torch.bmm(left.transpose(1, 2), right, out=self.formed[rows])
+            if norms is not None:
+                torch.linalg.vector_norm(self.formed[rows].flatten(1), dim=1, out=norms[rows])
+        self.inner = lengths(self.formed) if norms is None else bounded(norms, self.formed)
 
     def squared(self) -> Tensor:
         """Upper bound of each record's squared norm, shape (n,), float64."""
-        total = self._between() if self.formed is None else lengths(self.formed)
+        total = self._between() if self.formed is None else self.inner
         return total if self.bias is None else total + lengths(self.bias)
 
     def _between(self) -> Tensor:
@@ -196,7 +220,8 @@ class Places:
         weight, bias = self.layer.weight, self.layer.bias
         out = channels_last(sums.of(weight))
         if self.formed is not None:
-            sums.add(weight, out, share[:, None], kept(self.formed, sound).flatten(1), leaves)
+            formed = kept(self.formed, sound).flatten(1)
+            sums.add(weight, out.movedim(0, -1), share[:, None], formed, leaves)
         else:
             d, a = (
                 kept(self.d, sound).double() * share[:, None, None].double(),
@@ -216,6 +241,8 @@ def channels_last(x: Tensor) -> Tensor:
 # fewer products than the norm between places and, in single precision, than the sum in float64;
 # beyond, its memory weighs more.
 FORMED = 1600
+# As many numbers are formed, and taken for it, at a time: two megabytes in single precision.
+NEAR = 500_000
 CHANNELS_LAST = 8
 
 
@@ -229,7 +256,13 @@ def part_of(layer: nn.Module, a: Tensor, d: Tensor, copies: int = 1) -> Dense | 
             if d.is_contiguous()
             else d.permute(0, 2, 3, 1).flatten(1, 2)
         )
-        return Places(layer, gathered(patches(layer, a), copies), gathered(places, copies))
+        of_copies = a.view(-1, copies, *a.shape[1:])
+        return Places(
+            layer,
+            of_copies,
+            gathered(places, copies),
+            lambda a: gathered(patches(layer, a.flatten(0, 1)), copies),
+        )
     if a.dim() == 2 and copies == 1:
         assert isinstance(layer, nn.Linear)
         return Dense(layer, a, d)
@@ -260,7 +293,9 @@ def patches(layer: nn.Conv2d, a: Tensor) -> Tensor:
     (high, wide), (down, right), (rows, columns) = layer.kernel_size, layer.stride, layer.dilation
     assert not isinstance(layer.padding, str)
     pad_h, pad_w = layer.padding
-    a = F.pad(a.permute(0, 2, 3, 1), (0, 0, pad_w, pad_w, pad_h, pad_h)).contiguous()
+    a = a.permute(0, 2, 3, 1).contiguous()
+    if pad_h or pad_w:
+        a = F.pad(a, (0, 0, pad_w, pad_w, pad_h, pad_h))
     n, height, width, channels = a.shape
     across = (width - columns * (wide - 1) - 1) // right + 1
     shape = (n, (height - rows * (high - 1) - 1) // down + 1, across, high, wide, channels)

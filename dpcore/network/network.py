@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dpcore.errors import InputError
-from dpcore.network.clipping import Closed, Mapped, places_of
+from dpcore.network.clipping import Closed, Mapped, framed, places_of
 from dpcore.network.images import Copies, Standardise, Upright
 from dpcore.network.layers import has_closed_form, has_parameters, layers_of
 from dpcore.network.models import Described, make_module
@@ -149,7 +149,7 @@ class Network:
             if not len(x):  # no module is called with zero rows: some fail there
                 none: Tensor = self.features(torch.zeros((1, x.shape[1]), dtype=self.dtype))[:0]
                 return none
-            return torch.cat([self.features(x[rows]) for rows in blocks(len(x), MOST)])
+            return torch.cat([framed(self.features(x[rows])) for rows in blocks(len(x), MOST)])
 
     def load(self, w: Array) -> None:
         """Set the parameters to the start plus ``w`` (d,)."""

@@ -181,7 +181,12 @@ def lengths(x: Tensor) -> Tensor:
     x = x.flatten(1)
     k = x.shape[1]
     norms = torch.linalg.vector_norm(x, dim=1, dtype=torch.float64 if k > LONG else None)
-    limits = torch.finfo(norms.dtype)
+    return bounded(norms, x)
+
+
+def bounded(norms: Tensor, x: Tensor) -> Tensor:
+    """``lengths`` from the ``norms`` (n,) that were computed of the records ``x``."""
+    k, limits = prod(x.shape[1:]), torch.finfo(norms.dtype)
     squared = (norms.double().square() + k * limits.tiny) / (1.0 - (k + 3) * limits.eps / 2.0)
     # as where squares are formed in x's precision
     return torch.where(squared > torch.finfo(x.dtype).max, inf, squared)

@@ -235,6 +235,7 @@ WITHIN = {
     "objective.rows.Dense._measured": "objective.linear.LinearObjective.row_norms",
     "objective.sparse.Sparse._measured": "objective.linear.LinearObjective.row_norms",
     "objective.sparse.Sparse.scaled_lengths": "objective.rows.Dense.scaled_lengths",
+    "network.clipping.Places.__init__": "network.clipping.Places._between",
     "objective.rows.Rows.bounded": "objective.rounding.bound_norms",
     "estimators.rows.RowMap.__call__": "objective.rounding.bound_norms",
     "preprocess.encoder.Encoder.encode": "preprocess.encoder.shorten",

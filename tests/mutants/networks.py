@@ -21,6 +21,12 @@ MUTANTS = [
     ),
     Mutant(
         "dpcore/network/clipping.py",
+        "dim=1, out=norms[rows]",
+        "dim=1, out=norms[:0].clone()",
+        f"{TN}/test_gradients.py",
+    ),
+    Mutant(
+        "dpcore/network/clipping.py",
         "total + lengths(self.bias)",
         "total",
         f"{TN}/test_gradients.py",

@@ -109,10 +109,15 @@ def test_closed_forms_are_the_gradients_of_autograd(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SPECS)
-@pytest.mark.parametrize("formed", [0, 64])
-def test_norms_are_those_of_vmap(name: str, formed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both ways to a convolution's norm: its gradient formed, and products between places."""
+@pytest.mark.parametrize(("formed", "near"), [(0, 1), (64, 1), (64, 500_000)])
+def test_norms_are_those_of_vmap(
+    name: str, formed: int, near: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both ways to a convolution's norm: its gradient formed, of one record at a time or of all,
+    and products between places.
+    """
     monkeypatch.setattr(clipping, "FORMED", formed)
+    monkeypatch.setattr(clipping, "NEAR", near)
     network = spec_of(name).build()
     data = records(network, 5)
     network.load(RNG.normal(size=network.dimension) * 0.1)

@@ -46,8 +46,8 @@ BARS = {
     ("cnn", 2048): (0.65, 2.0),
     ("small cnn", 512): (0.65, 1.3),
     ("small cnn", 2048): (0.8, 2.0),
-    ("wavelet cnn", 2048): (0.75, 2.0),
-    ("wavelet cnn", 4096): (0.75, 2.0),
+    ("wavelet cnn", 2048): (0.8, 2.0),
+    ("wavelet cnn", 4096): (0.8, 2.0),
 }
 CLIP = 0.25
 REPEATS = 9
@@ -118,9 +118,10 @@ def test_clipped_gradients_cost_little_more_than_plain_ones(name: str, batch: in
     labels = rng.integers(0, 10, batch)
     network = spec.build()
     data, w = NetworkObjective(network, X, labels), np.zeros(network.dimension)
-    # what is not trained is computed once, for all three alike
+    # what is not trained is computed once, for all three alike; autograd gets it as torch lays
+    # images out by default (with channels last ``plain`` would be 1.4 times as fast, small_cnn 1.9)
     module = spec.build().body.requires_grad_(True)
-    x, y = network.described(X), torch.from_numpy(labels)
+    x, y = network.described(X).contiguous(), torch.from_numpy(labels)
 
     def plain() -> None:
         for parameter in module.parameters():
