@@ -28,11 +28,13 @@ from dpcore.objective.sparse import Sparse, SparsePick
 CHUNK = 2**16
 # From so many rows on a second thread gains more than it costs to start.
 THREADED = 500_000
+# No numbers of rows: all of them.
+ALL = np.empty(0, np.int64)
 # The pass over rows of each storage, and the arrays that it reads.
 STORED: dict[type, tuple[str, Callable[[Any], list[Array]]]] = {
-    Sparse: ("csr_gradient", lambda rows: rows.unsigned),
+    Sparse: ("csr_gradient", lambda rows: [*rows.unsigned, ALL]),
     Dense: ("dense_gradient", lambda rows: [rows.X]),
-    SparsePick: ("picked_gradient", lambda rows: [*rows.source.unsigned, rows.picked]),
+    SparsePick: ("csr_gradient", lambda rows: [*rows.source.unsigned, rows.picked]),
 }
 # Norms beyond this are left to the slow way, where quotients lose no digits.
 LONGEST = 1e100
@@ -117,33 +119,72 @@ def _coded(
     squares = rows.squares_of(*view) if scaled else rows.plain_squares
     if not squares.start + squares.tables.max(initial=0.0) < LONGEST**2:
         return None
-    places = Places.of(layout, squares)
-    packed = places.side_by_side(*layout.scores(w))
     active = layout.active(view[1]) if scaled else np.arange(len(layout.sizes))
-    starts = layout.starts
     middle = float(layout.constant @ w) - float(view[0] @ w)
-    table = rows.source if isinstance(rows, CodedPick) else rows.table
-    codes = (table.narrow, table.wide, table.fractions, layout.fraction_of)
-    tables = (active, starts, places.starts, packed)
-    rest = (middle, squares.start, squares.hidden, mode, *terms, clip)
+    if isinstance(rows, CodedPick) and _pays(rows, squares):
+        _coded(rows.whole, np.zeros(rows.whole.n), terms, w, view, scaled, clip, workers)
+    norms, known = _norms(rows, squares)
+    picked = rows.picked if isinstance(rows, CodedPick) else ALL
+    table = _table(rows.whole if isinstance(rows, CodedPick) else rows, active)
+    scores = np.stack([*layout.scores(w), np.zeros(layout.levels)])
+    given = (table, scores, squares.by_power, norms, known, picked, y)
+    rest = (middle, (squares.start, squares.hidden, mode), terms, clip)
 
-    def work(begin: int, end: int) -> tuple[Array, Array, float]:
-        heights, tilts = (
-            np.zeros(4 * layout.levels),
-            np.zeros(2 * layout.levels if layout.fractions else 0),
-        )
-        if isinstance(rows, CodedPick):
-            picked, own = rows.picked[begin:end], y[begin:end]
-            mass = coded_kernels.coded_picked(*codes, picked, *tables, own, *rest, heights, tilts)
-        else:
-            mass = coded_kernels.coded_gradient(
-                *codes, *tables, y, begin, end, *rest, heights, tilts
-            )
-        return heights.reshape(4, -1).sum(axis=0), tilts.reshape(2, -1).sum(axis=0), mass
+    def work(begin: int, end: int) -> tuple[Array, float]:
+        sums = np.zeros((2, layout.levels))
+        mass = coded_kernels.coded_gradient(*given, begin, end, *rest, sums)
+        return sums, mass
 
     parts = in_chunks(len(y), work, workers)
-    heights, tilts, mass = (sum(part[k] for part in parts) for k in range(3))
-    return layout.sums(heights, tilts, float(mass)), float(mass)
+    if len(norms) == rows.n and not isinstance(rows, CodedPick):
+        rows.found = squares, norms
+    sums, mass = np.asarray(sum(part[0] for part in parts)), float(sum(part[1] for part in parts))
+    return layout.sums(sums[0], sums[1], mass), mass
+
+
+def _norms(rows: CodedRows, squares: Squares) -> tuple[Array, bool]:
+    """Norms of rows in memory, looked up once a scaling, and whether they are known; else room for
+    them, none where they are not to be kept: eight bytes a row, of the last scaling alone.
+    """
+    whole = rows.whole if isinstance(rows, CodedPick) else rows
+    if whole.found is not None and whole.found[0] is squares:
+        known = whole.found[1]
+        return known[rows.picked] if isinstance(rows, CodedPick) else known, True
+    return np.empty(0 if isinstance(rows, CodedPick) or _mapped(rows) else rows.n), False
+
+
+def _pays(rows: CodedPick, squares: Squares) -> bool:
+    """Whether as many rows were picked by now as all are, and the norms of all are not known."""
+    whole = rows.whole
+    whole.asked += rows.n
+    if _mapped(whole) or whole.asked < whole.n:
+        return False
+    whole.asked = 0
+    return whole.found is None or whole.found[0] is not squares
+
+
+def _mapped(rows: CodedRows) -> bool:
+    table = rows.table
+    return any(isinstance(p, np.memmap) for p in (table.narrow, table.wide, table.fractions))
+
+
+def _in_order(layout: Layout, active: Array) -> tuple[Array, tuple[int, int, int]]:
+    """The columns in the order that passes take them, codes of one byte first and those without
+    fractions before others; where those end that go by four, without fractions, and by two.
+    """
+    few, sloped = active < layout.narrow, layout.fraction_of[active] >= 0
+    levels, hats = active[few & ~sloped], active[few & sloped]
+    order = np.concatenate([levels, hats, active[~few]])
+    plain = len(levels)
+    return order, (plain - plain % 4, plain, plain + len(hats) - len(hats) % 2)
+
+
+def _table(rows: CodedRows, active: Array | None = None) -> tuple[Any, ...]:
+    """Codes and fractions as passes take them, with their columns, or with the ``active`` ones."""
+    layout, table = rows.layout, rows.table
+    columns, ends = _in_order(layout, np.arange(len(layout.sizes)) if active is None else active)
+    parts = table.narrow, table.wide, table.fractions, layout.fraction_of
+    return (*parts, columns, ends, layout.starts[columns])
 
 
 def _mode(rows: CodedRows, scaled: bool) -> int | None:
@@ -151,7 +192,7 @@ def _mode(rows: CodedRows, scaled: bool) -> int | None:
     a table, or fractions are double, as no training stores them: one more precision is one more
     pass to compile.
     """
-    stored = rows.source if isinstance(rows, CodedPick) else rows.table
+    stored = rows.whole.table if isinstance(rows, CodedPick) else rows.table
     if stored.fractions.dtype != np.float32:
         return None
     if rows.normalise == "none":
@@ -161,42 +202,6 @@ def _mode(rows: CodedRows, scaled: bool) -> int | None:
     if rows.normalise == "cap":
         return 1
     return 2 if rows.shortener.start >= 0.01 else None
-
-
-class Places:
-    """Where scores and squares of each level stand side by side in one array: 2 numbers a level, or
-    8 where a column has a fraction; made once a layout and its tables of squares.
-    """
-
-    def __init__(self, layout: Layout, squares: Squares) -> None:
-        sloped = np.repeat(layout.fraction_of >= 0, layout.sizes)
-        each = np.where(sloped, 8, 2)
-        ends = np.cumsum(each)
-        self.scores = ends - each
-        self.starts = np.append(self.scores, 0)[layout.starts[:-1]].astype(np.int64)
-        self.levels = np.flatnonzero(sloped)
-        self.slopes = self.scores[sloped] + 1
-        self.squares = squares
-        self.filled = np.zeros(int(ends[-1]) if len(ends) else 0)
-        self.filled[self.scores[~sloped] + 1] = squares.tables[~sloped, 0]
-        for power in range(3):
-            self.filled[self.scores[sloped] + 2 + power] = squares.tables[sloped, power]
-
-    @classmethod
-    def of(cls, layout: Layout, squares: Squares) -> Places:
-        """The last ones are kept."""
-        known = layout.kept.get("places")
-        if known is None or known.squares is not squares:
-            known = layout.kept["places"] = cls(layout, squares)
-        found: Places = known
-        return found
-
-    def side_by_side(self, basis: Array, slopes: Array) -> Array:
-        """With the scores of these weights."""
-        found = self.filled.copy()
-        found[self.scores] = basis
-        found[self.slopes] = slopes[self.levels]
-        return found
 
 
 def _stored(
@@ -212,7 +217,7 @@ def _stored(
     """As ``_coded`` for stored rows, whose norms are stored too."""
     from dpcore.objective import kernels
 
-    norms = rows.norms if clip != inf else np.empty(len(y))
+    norms = np.ascontiguousarray(rows.norms) if clip != inf else np.empty(len(y))
     if clip != inf and not float(norms.max(initial=0.0)) < LONGEST:
         return None
     name, parts_of = STORED[type(inner)]
@@ -266,31 +271,15 @@ def _softmax_sums(
     """
     from dpcore.objective.coded import kernels as coded_kernels
 
-    layout, table, (mode, squares, shift) = rows.layout, rows.table, seen
+    layout, (mode, squares, shift) = rows.layout, seen
     scores, slopes = (layout.basis @ W).ravel(), (layout.slopes @ W).ravel()
-    tables = np.ascontiguousarray(squares.tables.T)
     middle = layout.constant @ W - shift @ W
-    codes = (table.narrow, table.wide, table.fractions, layout.fraction_of, layout.starts)
+    given = (_table(rows), scores, slopes, squares.by_power, labels)
+    rest = (middle, (squares.start, squares.hidden, mode), clip)
 
     def work(begin: int, end: int) -> tuple[Array, Array, Array]:
         heights, tilts, mass = np.zeros(scores.size), np.zeros(scores.size), np.zeros(W.shape[1])
-        coded_kernels.coded_softmax(
-            *codes,
-            scores,
-            slopes,
-            tables,
-            labels,
-            begin,
-            end,
-            middle,
-            squares.start,
-            squares.hidden,
-            mode,
-            clip,
-            heights,
-            tilts,
-            mass,
-        )
+        coded_kernels.coded_softmax(*given, begin, end, *rest, heights, tilts, mass)
         return heights.reshape(-1, W.shape[1]), tilts.reshape(-1, W.shape[1]), mass
 
     parts = in_chunks(len(labels), work, workers)
@@ -339,36 +328,16 @@ def _coded_values(
         return None
     from dpcore.objective.coded import kernels as coded_kernels
 
-    layout, table, squares = rows.layout, rows.table, rows.shortener
+    layout, squares = rows.layout, rows.shortener
     W, offset, along = points
     scores, slopes = (layout.basis @ W.T).ravel(), (layout.slopes @ W.T).ravel()
-    tables = np.ascontiguousarray(squares.tables.T)
-    middle = W @ layout.constant
+    given = (_table(rows), scores, slopes, squares.by_power, y)
+    shape = squares.start, squares.hidden, mode
+    rest = (W @ layout.constant, offset, along, shape, terms, clip)
 
     def work(begin: int, end: int) -> Array:
         totals = np.zeros(len(along) or len(W))
-        coded_kernels.coded_values(
-            table.narrow,
-            table.wide,
-            table.fractions,
-            layout.fraction_of,
-            layout.starts,
-            scores,
-            slopes,
-            tables,
-            y,
-            begin,
-            end,
-            middle,
-            offset,
-            along,
-            squares.start,
-            squares.hidden,
-            mode,
-            *terms,
-            clip,
-            totals,
-        )
+        coded_kernels.coded_values(*given, begin, end, *rest, totals)
         return totals
 
     return np.asarray(sum(in_chunks(len(y), work, workers)))

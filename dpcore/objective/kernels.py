@@ -26,7 +26,16 @@ from dpcore.objective import compiled
 if compiled.cache_folder is not None:
     numba.config.CACHE_DIR = str(compiled.cache_folder)
 
-jit: Any = numba.njit(nogil=True, cache=compiled.cache_folder is not None, error_model="numpy")
+KEPT = {"nogil": True, "cache": compiled.cache_folder is not None, "error_model": "numpy"}
+# What Python calls, and parts of it, which need no entry from Python: it takes longer to compile
+# than most of them.
+jit: Any = numba.njit(**KEPT, no_cfunc_wrapper=True)
+INNER = {**KEPT, "no_cfunc_wrapper": True, "no_cpython_wrapper": True}
+part: Any = numba.njit(**INNER)
+# Products are added without a rounding in between (contract), and a score in several sums at once
+# (reassoc): neither depends on the place of a row or on how many threads there are.
+fused: Any = numba.njit(**INNER, fastmath={"contract"})
+lanes: Any = numba.njit(**INNER, fastmath={"reassoc", "contract"})
 
 Array = np.ndarray
 
@@ -43,36 +52,41 @@ C8, C9, C10, C11, C12, C13 = (1 / math.factorial(k) for k in range(8, 14))
 LOGISTIC, HINGE, HUBER_HINGE, SIGMOID, SQUARED, HUBER = range(6)
 
 
-@jit
-def _decay(t, e, bits):
-    """e = exp(-|t|), to some units in the last place: a polynomial on [-ln2 / 2, ln2 / 2], times a
+@intrinsic
+def _as_double(context, bits):
+    """The number whose bits these are."""
+
+    def made(target, builder, signature, given):
+        return builder.bitcast(given[0], ir.DoubleType())
+
+    return types.float64(types.int64), made
+
+
+@fused
+def decay(t):
+    """exp(-|t|), to some units in the last place: a polynomial on [-ln2 / 2, ln2 / 2], times a
     power of two.
     """
-    scale = bits.view(np.float64)
-    for i in range(len(t)):
-        x = max(-abs(t[i]), -700.0)
-        k = math.floor(x * LOG2E + 0.5)
-        r = (x - k * LN2_HIGH) - k * LN2_LOW
-        bits[i] = (np.int64(k) + 1023) << 52
-        p = C13
-        p = p * r + C12
-        p = p * r + C11
-        p = p * r + C10
-        p = p * r + C9
-        p = p * r + C8
-        p = p * r + C7
-        p = p * r + C6
-        p = p * r + C5
-        p = p * r + C4
-        p = p * r + C3
-        p = p * r + C2
-        p = p * r + 1.0
-        e[i] = p * r + 1.0
-    for i in range(len(t)):
-        e[i] *= scale[i]
+    x = max(-abs(t), -700.0)
+    k = np.floor(x * LOG2E + 0.5)
+    r = (x - k * LN2_HIGH) - k * LN2_LOW
+    p = C13
+    p = p * r + C12
+    p = p * r + C11
+    p = p * r + C10
+    p = p * r + C9
+    p = p * r + C8
+    p = p * r + C7
+    p = p * r + C6
+    p = p * r + C5
+    p = p * r + C4
+    p = p * r + C3
+    p = p * r + C2
+    p = p * r + 1.0
+    return (p * r + 1.0) * _as_double((np.int64(k) + 1023) << 52)
 
 
-@jit
+@fused
 def _log1p(e):
     """log(1 + e) of e in [0, 1]: 2 artanh(s), s = e / (2 + e) <= 1/3."""
     s = e / (2.0 + e)
@@ -97,7 +111,7 @@ def _log1p(e):
     return 2.0 * s * (p * q + 1.0)
 
 
-@jit
+@part
 def _argument(z, y, loss):
     """Scores become margins or residuals, in place."""
     if loss < SQUARED:
@@ -108,19 +122,29 @@ def _argument(z, y, loss):
             z[i] -= y[i]
 
 
-@jit
-def slopes_at(z, y, loss, h, up, down, e, bits):
+@part
+def _weigh(c, y, up, down):
+    if up != 1.0 or down != 1.0:
+        for i in range(len(c)):
+            c[i] *= up if y[i] > 0.0 else down
+
+
+@fused
+def slopes_at(z, y, loss, h, up, down):
     """Slopes in the score in place of scores ``z``; ``up``, ``down``: class weights."""
-    _argument(z, y, loss)
-    if loss in (LOGISTIC, SIGMOID):
-        _decay(z, e, bits)
     if loss == LOGISTIC:
         for i in range(len(z)):
-            top = e[i] if z[i] >= 0.0 else 1.0
-            z[i] = -y[i] * top / (1.0 + e[i]) if z[i] == z[i] else 0.0
-    elif loss == SIGMOID:
+            margin = z[i] * y[i]
+            e = decay(margin)
+            top = e if margin >= 0.0 else 1.0
+            z[i] = -y[i] * top / (1.0 + e) if margin == margin else 0.0
+        _weigh(z, y, up, down)
+        return
+    _argument(z, y, loss)
+    if loss == SIGMOID:
         for i in range(len(z)):
-            z[i] = -y[i] * e[i] / ((1.0 + e[i]) * (1.0 + e[i])) if z[i] == z[i] else 0.0
+            e = decay(z[i])
+            z[i] = -y[i] * e / ((1.0 + e) * (1.0 + e)) if z[i] == z[i] else 0.0
     elif loss == HINGE:
         for i in range(len(z)):
             z[i] = -y[i] if z[i] < 1.0 else 0.0
@@ -133,12 +157,10 @@ def slopes_at(z, y, loss, h, up, down, e, bits):
     else:
         for i in range(len(z)):
             z[i] = z[i] if z[i] == z[i] else 0.0
-    if up != 1.0 or down != 1.0:
-        for i in range(len(z)):
-            z[i] *= up if y[i] > 0.0 else down
+    _weigh(z, y, up, down)
 
 
-@jit
+@part
 def clip_slopes(c, norms, clip):
     """c_i to +-clip / ||x_i||, for norms that are never too small."""
     if clip == math.inf:
@@ -148,8 +170,8 @@ def clip_slopes(c, norms, clip):
         c[i] = min(max(c[i], -bound), bound)
 
 
-@jit
-def _sum(z):
+@part
+def sum_of(z):
     """Four sums side by side, so that none waits for the one before it."""
     a, b, c, d = 0.0, 0.0, 0.0, 0.0
     whole = len(z) - len(z) % 4
@@ -163,20 +185,19 @@ def _sum(z):
     return (a + b) + (c + d)
 
 
-@jit
-def values_at(z, y, loss, h, up, down, clip, e, bits):
+@fused
+def values_at(z, y, loss, h, up, down, clip):
     """Sum of the losses at scores ``z``, each cut to [0, clip]; what is no number counts as
     clip.
     """
     _argument(z, y, loss)
-    if loss in (LOGISTIC, SIGMOID):
-        _decay(z, e, bits)
     if loss == LOGISTIC:
         for i in range(len(z)):
-            z[i] = max(-z[i], 0.0) + _log1p(e[i]) if z[i] == z[i] else math.inf
+            z[i] = max(-z[i], 0.0) + _log1p(decay(z[i])) if z[i] == z[i] else math.inf
     elif loss == SIGMOID:
         for i in range(len(z)):
-            z[i] = (e[i] if z[i] >= 0.0 else 1.0) / (1.0 + e[i]) if z[i] == z[i] else math.inf
+            e = decay(z[i])
+            z[i] = (e if z[i] >= 0.0 else 1.0) / (1.0 + e) if z[i] == z[i] else math.inf
     elif loss == HINGE:
         for i in range(len(z)):
             z[i] = max(0.0, 1.0 - z[i]) if z[i] == z[i] else math.inf
@@ -193,14 +214,14 @@ def values_at(z, y, loss, h, up, down, clip, e, bits):
             z[i] = z[i] * z[i] / 2.0 if z[i] == z[i] else math.inf
     for i in range(len(z)):
         z[i] = min(z[i] * (up if y[i] > 0.0 else down), clip)
-    return _sum(z)
+    return sum_of(z)
 
 
 # Sparse rows (CSR), with unsigned indices and places: signed ones would be tested for being below
 # zero, which takes half of a pass.
 
 
-@jit
+@fused
 def _score(data, indices, first, last, w):
     score = 0.0
     for j in range(np.uint64(first), np.uint64(last)):
@@ -208,40 +229,16 @@ def _score(data, indices, first, last, w):
     return score
 
 
-@jit
+@fused
 def _spread(total, data, indices, first, last, c):
     for j in range(np.uint64(first), np.uint64(last)):
         total[indices[j]] += np.float64(data[j]) * c
 
 
-@jit
-def csr_gradient(data, indices, ends, norms, y, begin, end, w, middle, loss, h, up, down, clip,
-                 total):  # fmt: skip
-    """Adds the clipped gradients of rows ``begin`` to ``end`` to ``total`` (d,); returns the sum of
-    the slopes.
-    """
-    z, e, bits = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK, np.int64)
-    mass = 0.0
-    for s in range(begin, end, BLOCK):
-        t = min(s + BLOCK, end)
-        m = t - s
-        zs = z[:m]
-        for i in range(m):
-            zs[i] = _score(data, indices, ends[s + i], ends[s + i + 1], w) - middle
-        slopes_at(zs, y[s:t], loss, h, up, down, e[:m], bits[:m])
-        clip_slopes(zs, norms[s:t], clip)
-        part = 0.0
-        for i in range(m):
-            c = zs[i]
-            part += c
-            _spread(total, data, indices, ends[s + i], ends[s + i + 1], c)
-        mass += part
-    return mass
-
-
-# Rows of a batch lie far from each other: they are asked of the memory some rows ahead, which saves
-# a third of the pass. It is a hint alone, and reads nothing.
-AHEAD = 8
+# Rows are asked of the memory some rows ahead. It saves a third of a pass over those of a batch,
+# which lie far from each other, and a fifteenth of one over all. It is a hint alone, and reads
+# nothing.
+AHEAD = 16
 
 
 @intrinsic
@@ -263,40 +260,46 @@ def _fetch(context, array, place):
 
 
 @jit
-def picked_gradient(data, indices, ends, rows, norms, y, begin, end, w, middle, loss, h, up, down,
-                    clip, total):  # fmt: skip
-    """As ``csr_gradient`` of ``rows[begin:end]``, with norms and labels of ``rows`` alone."""
-    z, e, bits = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK, np.int64)
-    mass = 0.0
+def csr_gradient(data, indices, ends, rows, norms, y, begin, end, w, middle, loss, h, up, down,
+                 clip, total):  # fmt: skip
+    """Adds the clipped gradients of rows ``begin`` to ``end``, or of ``rows[begin:end]`` where any
+    are picked, to ``total`` (d,); returns the sum of the slopes. Norms and labels are those of the
+    rows that are summed.
+    """
+    z, mass = np.empty(BLOCK), 0.0
+    from_, to = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
     for s in range(begin, end, BLOCK):
         t = min(s + BLOCK, end)
         m = t - s
-        zs = z[:m]
+        zs, first, last = z[:m], ends[s:t], ends[s + 1 : t + 1]
+        if len(rows) > 0:
+            first, last = from_[:m], to[:m]
+            for i in range(m):
+                first[i], last[i] = ends[rows[s + i]], ends[rows[s + i] + 1]
         for i in range(m):
-            if s + i + 2 * AHEAD < end:
-                _fetch(ends, rows[s + i + 2 * AHEAD])
-                start = ends[rows[s + i + AHEAD]]
-                _fetch(data, start)
-                _fetch(data, start + 8)
-                _fetch(indices, start)
-            row = rows[s + i]
-            zs[i] = _score(data, indices, ends[row], ends[row + 1], w) - middle
-        slopes_at(zs, y[s:t], loss, h, up, down, e[:m], bits[:m])
+            if i + AHEAD < m:
+                ahead = first[i + AHEAD]
+                _fetch(data, ahead)
+                _fetch(data, ahead + 8)
+                _fetch(data, ahead + 16)
+                _fetch(indices, ahead)
+                _fetch(indices, ahead + 16)
+            zs[i] = _score(data, indices, first[i], last[i], w) - middle
+        slopes_at(zs, y[s:t], loss, h, up, down)
         clip_slopes(zs, norms[s:t], clip)
         for i in range(m):
-            c, row = zs[i], rows[s + i]
-            mass += c
-            _spread(total, data, indices, ends[row], ends[row + 1], c)
+            _spread(total, data, indices, first[i], last[i], zs[i])
+        mass += sum_of(zs)
     return mass
 
 
-@jit
-def values_along(a, b, places, y, loss, h, up, down, clip, z, e, bits, totals):
+@part
+def values_along(a, b, places, y, loss, h, up, down, clip, z, totals):
     """Adds the losses at scores a + places[k] b to ``totals`` (k,)."""
     for k in range(len(places)):
         for i in range(len(z)):
             z[i] = a[i] + places[k] * b[i]
-        totals[k] += values_at(z, y, loss, h, up, down, clip, e, bits)
+        totals[k] += values_at(z, y, loss, h, up, down, clip)
 
 
 @jit
@@ -306,9 +309,8 @@ def csr_values(data, indices, ends, y, begin, end, W, middle, along, loss, h, up
     places ``along`` a line: of its points, from the weights of its two ends.
     """
     count = len(middle)
-    z, one, e = np.empty(BLOCK * count), np.empty(BLOCK), np.empty(BLOCK)
-    bits, other = np.empty(BLOCK, np.int64), np.empty(BLOCK)
-    first = np.empty(BLOCK)
+    z, one = np.empty(BLOCK * count), np.empty(BLOCK)
+    first, other = np.empty(BLOCK), np.empty(BLOCK)
     for s in range(begin, end, BLOCK):
         t = min(s + BLOCK, end)
         m = t - s
@@ -324,27 +326,15 @@ def csr_values(data, indices, ends, y, begin, end, W, middle, along, loss, h, up
             for i in range(m):
                 first[i], other[i] = z[2 * i], z[2 * i + 1]
             values_along(first[:m], other[:m], along, y[s:t], loss, h, up, down, clip, one[:m],
-                         e[:m], bits[:m], totals)  # fmt: skip
+                         totals)  # fmt: skip
             continue
         for k in range(count):
             for i in range(m):
                 one[i] = z[i * count + k]
-            totals[k] += values_at(one[:m], y[s:t], loss, h, up, down, clip, e[:m], bits[:m])
+            totals[k] += values_at(one[:m], y[s:t], loss, h, up, down, clip)
 
 
 # Dense rows: single precision is for storage, products and sums are double.
-
-# Products are added without a rounding in between (contract), and a score in several sums at once
-# (reassoc): neither depends on the place of a row or on how many threads there are.
-lanes: Any = numba.njit(
-    nogil=True,
-    cache=compiled.cache_folder is not None,
-    fastmath={"reassoc", "contract"},
-    inline="never",
-)
-fused: Any = numba.njit(
-    nogil=True, cache=compiled.cache_folder is not None, fastmath={"contract"}, inline="never"
-)
 
 
 @lanes
@@ -364,7 +354,8 @@ def _add4(total, X, i, a, b, c, d):
         total[j] += both + (c * np.float64(r[j]) + d * np.float64(s[j]))
 
 
-DENSE = 64
+# Few rows of a block: they are in the first-level cache when their sums are formed.
+DENSE = 16
 
 
 @jit
@@ -373,7 +364,7 @@ def dense_gradient(X, norms, y, begin, end, w, middle, loss, h, up, down, clip,
     """Adds the clipped gradients of rows ``begin`` to ``end`` to ``total`` (d,); returns the sum of
     the slopes.
     """
-    z, e, bits = np.empty(DENSE), np.empty(DENSE), np.empty(DENSE, np.int64)
+    z = np.empty(DENSE)
     part, mass = np.zeros(len(total)), 0.0
     for s in range(begin, end, DENSE):
         t = min(s + DENSE, end)
@@ -381,7 +372,7 @@ def dense_gradient(X, norms, y, begin, end, w, middle, loss, h, up, down, clip,
         zs = z[:m]
         for i in range(m):
             zs[i] = _dot(X[s + i], w) - middle
-        slopes_at(zs, y[s:t], loss, h, up, down, e[:m], bits[:m])
+        slopes_at(zs, y[s:t], loss, h, up, down)
         clip_slopes(zs, norms[s:t], clip)
         whole = m - m % 4
         for i in range(0, whole, 4):

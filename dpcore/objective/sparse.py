@@ -78,10 +78,13 @@ class Sparse(Rows):
 
     @cached_property
     def unsigned(self) -> list[Array]:
-        """The parts of the matrix, with indices that are never below zero by their type."""
+        """The parts of the matrix as compiled passes take them, which are compiled once for all
+        widths: indices in 32 bits, never below zero by their type, as no row has 2^32 columns.
+        """
         X = self._X
-        kind = np.uint32 if X.indices.dtype == np.int32 else np.uint64
-        return [X.data, X.indices.view(kind), X.indptr]
+        narrow = X.indices.dtype == np.int32
+        indices = X.indices.view(np.uint32) if narrow else X.indices.astype(np.uint32)
+        return [X.data, indices, X.indptr.astype(np.int64, copy=False)]
 
     def _measured(self) -> Array:
         return row_norms(self._X)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dpcore.objective.kernels import jit
+from dpcore.objective.kernels import jit, part
 
 # Numbers from here to 2^53 are written; smaller ones have texts of many zeros.
 LEAST, WHOLE = 1e-4, 2.0**53
@@ -80,13 +80,13 @@ def state_of(key: bytes, nothing: int) -> np.ndarray:
     found[:8] = IV
     found[0] ^= np.uint64(0x01010000 ^ (len(key) << 8) ^ 8)
     if key:
-        block = np.frombuffer(key.ljust(LONGEST, b"\0"), np.uint64)
-        compress(found, block, np.uint64(LONGEST), False)
+        block = np.frombuffer(bytearray(key.ljust(LONGEST, b"\0")), np.uint64)
+        compress(found, block, np.uint64(LONGEST), np.uint64(0))
         found[8] = LONGEST
     return found
 
 
-@jit
+@part
 def _mix(a, b, c, d, x, y):
     a = a + b + x
     d = d ^ a
@@ -105,7 +105,9 @@ def _mix(a, b, c, d, x, y):
 
 @jit
 def compress(h, m, seen, last):
-    """Take the block ``m`` (16,) into the state ``h``, of which ``seen`` bytes end with it."""
+    """Take the block ``m`` (16,) into the state ``h``, of which ``seen`` bytes end with it; whether
+    it is the ``last``, as a number, since a literal truth would be compiled by itself.
+    """
     v0, v1, v2, v3 = h[0], h[1], h[2], h[3]
     v4, v5, v6, v7 = h[4], h[5], h[6], h[7]
     v8, v9, v10, v11 = IV[0], IV[1], IV[2], IV[3]
@@ -132,7 +134,7 @@ def compress(h, m, seen, last):
     h[7] ^= v7 ^ v15
 
 
-@jit
+@part
 def _swapped(x):
     """The bytes of ``x`` in the other order."""
     found = np.uint64(0)
@@ -141,12 +143,12 @@ def _swapped(x):
     return found
 
 
-@jit
+@part
 def _ended(state, h, m, length):
     """The digest of a text of one block, as a number."""
     for k in range(8):
         h[k] = state[k]
-    compress(h, m, state[8] + np.uint64(length), True)
+    compress(h, m, state[8] + np.uint64(length), np.uint64(1))
     return _swapped(h[0])
 
 
@@ -160,22 +162,24 @@ def text_digests(text, ends, state, out):
         if ends[i] == start:
             out[i] = state[9]
             continue
-        h[:] = state[:8]
+        for k in range(8):
+            h[k] = state[k]
         seen = state[8]
         while ends[i] - start > LONGEST:
-            buffer[:] = text[start : start + LONGEST]
+            for k in range(LONGEST):
+                buffer[k] = text[start + k]
             start += LONGEST
             seen += np.uint64(LONGEST)
-            compress(h, m, seen, False)
+            compress(h, m, seen, np.uint64(0))
         length = ends[i] - start
-        buffer[:length] = text[start : ends[i]]
-        buffer[length:] = 0
-        compress(h, m, seen + np.uint64(length), True)
+        for k in range(LONGEST):
+            buffer[k] = text[start + k] if k < length else 0
+        compress(h, m, seen + np.uint64(length), np.uint64(1))
         out[i] = _swapped(h[0])
         start = ends[i]
 
 
-@jit
+@part
 def _write(buffer, place, value, least):
     """Write a whole number in at least ``least`` digits from ``place`` on; where it ends."""
     count, rest = 1, value // np.uint64(10)
@@ -190,7 +194,7 @@ def _write(buffer, place, value, least):
     return place + count
 
 
-@jit
+@part
 def _high(a, b):
     """The upper half of a product of 64 bits by 64."""
     mask = np.uint64(0xFFFFFFFF)
@@ -201,7 +205,7 @@ def _high(a, b):
     return a1 * b1 + (middle >> half) + (other >> half)
 
 
-@jit
+@part
 def _rounded(k, c):
     """c 10^k to odd, after the scale of ``POWERS``."""
     g1, g0 = POWERS[k, 0], POWERS[k, 1]
@@ -211,7 +215,7 @@ def _rounded(k, c):
     return w | (((z & mask) + mask) >> np.uint64(63))
 
 
-@jit
+@part
 def shortest(c, q, least):
     """The decimal of fewest digits nearest to c 2^q among those that are read as it: digits and
     how many of them are decimals; c = ``least`` is a power of two.
@@ -244,7 +248,7 @@ def shortest(c, q, least):
     return s if vb < middle or (vb == middle and s & one == 0) else t, -k
 
 
-@jit
+@part
 def _decimal(buffer, place, digits, decimals):
     """Write ``digits`` with as many ``decimals`` as are not 0; where it ends."""
     ten = np.uint64(10)

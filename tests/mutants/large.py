@@ -31,10 +31,23 @@ MUTANTS = [
     Mutant(COMPILED, "        clip_slopes(zs, vs, clip)\n", "", NEIGHBOURS),
     Mutant(
         COMPILED,
-        "            v[i] *= factor[i] * (1.0 + 4.5e-16)",
-        "            v[i] *= factor[i] * factor[i]",
+        "v[i] = lengths[i] * factor[i] * (1.0 + 4.5e-16)",
+        "v[i] = lengths[i] * factor[i] * factor[i]",
         NEIGHBOURS,
     ),
+    # norms kept from one pass to the next
+    Mutant("dpcore/objective/fused.py", "whole.found[0] is squares:\n", "True:\n", CODED),
+    Mutant(
+        "dpcore/objective/fused.py",
+        "return known[rows.picked] if",
+        "return known[: rows.n] if",
+        CODED,
+    ),
+    Mutant("dpcore/objective/fused.py", "or _mapped(rows) else rows.n", "else rows.n", CODED),
+    Mutant(
+        "dpcore/objective/fused.py", "plain + len(hats) - len(hats) % 2", "plain + len(hats)", CODED
+    ),
+    Mutant(KERNELS, "e if margin >= 0.0 else 1.0", "1.0 if margin >= 0.0 else e", CODED),
     Mutant(
         KERNELS,
         "z[i] = min(z[i] * (up if y[i] > 0.0 else down), clip)",
@@ -44,7 +57,7 @@ MUTANTS = [
     # points on a line
     Mutant("dpcore/objective/base.py", "64.0 * UNIT", "1e-6", LINES),
     Mutant(KERNELS, "z[i] = a[i] + places[k] * b[i]", "z[i] = a[i] - places[k] * b[i]", LINES),
-    Mutant(COMPILED, "z[2 * i + 1] * share - offset[1]", "z[2 * i + 1] * share", LINES),
+    Mutant(COMPILED, "z[2 * i + 1] * factor[i] - offset[1]", "z[2 * i + 1] * factor[i]", LINES),
     Mutant("dpcore/objective/linear.py", "np.fmin(losses, clip)", "losses", LINES),
     Mutant(FOLDS, "first + (rows.start - first) % step", "first", NEIGHBOURS),
     Mutant(FOLDS, "rows[a:b] - (end - size)", "rows[a:b] - (end - size) - (a > 0)", NEIGHBOURS),

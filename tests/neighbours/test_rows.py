@@ -260,7 +260,7 @@ ENCODINGS = {
 
 
 def kernels() -> dict[str, ModuleType]:
-    """Every compiled pass that sums over rows, by name; those whose names begin with _ are parts of them."""
+    """Every compiled pass that sums over rows, by name; what Python cannot call is a part of them."""
     from dpcore.objective import kernels as stored
     from dpcore.objective.coded import kernels as coded
 
@@ -269,8 +269,7 @@ def kernels() -> dict[str, ModuleType]:
         for module in (stored, coded)
         for name, value in vars(module).items()
         if getattr(getattr(value, "py_func", None), "__module__", "") == module.__name__
-        and not name.startswith("_")
-        and name not in ("slopes_at", "values_at", "values_along", "clip_slopes")
+        and not value.targetoptions.get("no_cpython_wrapper")
     }
 
 

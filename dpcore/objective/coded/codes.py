@@ -369,6 +369,11 @@ class Squares:
             2.0 * UNIT * (terms * (alone + each) + layout.width * alone) + layout.width * TINY
         )
 
+    @cached_property
+    def by_power(self) -> Array:
+        """The tables by the power of the fraction, (3, levels)."""
+        return np.ascontiguousarray(self.tables.T)
+
     def roots(self, sums: Array) -> Array:
         """Upper bounds of the norms from the looked-up sums, shape (n,)."""
         return np.asarray(

@@ -2,7 +2,9 @@
 histograms of what is left.
 
 As ``dpcore.objective.kernels``. No look-up is checked: ``Table.check`` has seen codes and
-fractions.
+fractions. Codes of one byte are read where they stand, some columns at a time: a score is loaded
+once for all, and sums do not wait for each other where equal codes follow. The rest goes by one in
+16 bits, so that every look-up is compiled once.
 """
 
 # mypy: ignore-errors
@@ -14,185 +16,226 @@ import math
 import numpy as np
 
 from dpcore.objective.kernels import (
-    BLOCK,
-    _decay,
     clip_slopes,
+    decay,
+    fused,
     jit,
+    part,
     slopes_at,
+    sum_of,
     values_along,
     values_at,
 )
 
-# Two tables side by side, so that one line of the cache has the score and the squared norm of a
-# level.
+# Rows of a block, long runs of each column; of several weight vectors fewer.
+BLOCK, SEVERAL = 4096, 256
+SCORES, SQUARES, SUMS = range(3)
 
 
-@jit
-def _look(z, v, q, table, lo):
-    for i in range(len(q)):
-        place = np.uint64(lo) + np.uint64(2) * np.uint64(q[i])
-        z[i] += table[place]
-        v[i] += table[place + np.uint64(1)]
-
-
-@jit
-def _look_sloped(z, v, q, f, table, lo):
-    for i in range(len(q)):
-        place = np.uint64(lo) + np.uint64(8) * np.uint64(q[i])
-        share = np.float64(f[i])
-        z[i] += table[place] + share * table[place + np.uint64(1)]
-        squares = table[place + np.uint64(3)] + share * table[place + np.uint64(4)]
-        v[i] += table[place + np.uint64(2)] + share * squares
-
-
-@jit
-def _look_scores(z, q, table, lo):
-    for i in range(len(q)):
-        z[i] += table[np.uint64(lo) + np.uint64(q[i])]
-
-
-@jit
-def _look_squares(v, q, f, squares, lo):
-    for i in range(len(q)):
-        place = np.uint64(lo) + np.uint64(q[i])
-        share = np.float64(f[i])
-        v[i] += squares[0, place] + share * (squares[1, place] + share * squares[2, place])
-
-
-@jit
-def _scatter(heights, q, c, lo, size):
-    """Add c to the bins of q: four histograms in turn, so that equal codes in a row need not wait
-    for each other.
-    """
-    a, b = np.uint64(lo), np.uint64(lo + size)
-    d, e = np.uint64(lo + 2 * size), np.uint64(lo + 3 * size)
-    m = len(q) - len(q) % 4
-    for i in range(0, m, 4):
-        heights[a + np.uint64(q[i])] += c[i]
-        heights[b + np.uint64(q[i + 1])] += c[i + 1]
-        heights[d + np.uint64(q[i + 2])] += c[i + 2]
-        heights[e + np.uint64(q[i + 3])] += c[i + 3]
-    for i in range(m, len(q)):
-        heights[a + np.uint64(q[i])] += c[i]
-
-
-@jit
-def _scatter_sloped(heights, tilts, q, f, c, lo, size):
-    a, b = np.uint64(lo), np.uint64(lo + size)
-    m = len(q) - len(q) % 2
-    for i in range(0, m, 2):
-        heights[a + np.uint64(q[i])] += c[i]
-        tilts[a + np.uint64(q[i])] += c[i] * np.float64(f[i])
-        heights[b + np.uint64(q[i + 1])] += c[i + 1]
-        tilts[b + np.uint64(q[i + 1])] += c[i + 1] * np.float64(f[i + 1])
-    for i in range(m, len(q)):
-        heights[a + np.uint64(q[i])] += c[i]
-        tilts[a + np.uint64(q[i])] += c[i] * np.float64(f[i])
-
-
-@jit
-def _roots(v, start, hidden, mode, factor):
-    """Norms in place of squares; with a mode the factors of the rows too (1: to at most 1, 2: to
-    1).
-    """
-    for i in range(len(v)):
-        v[i] = math.sqrt(max(v[i] + start, 0.0) + hidden) * (1.0 + 4.5e-16)
-    if mode > 0:
-        for i in range(len(v)):
-            factor[i] = 1.0 / (max(v[i], 1.0) if mode == 1 else v[i])
-            v[i] *= factor[i] * (1.0 + 4.5e-16)
-
-
-@jit
-def _coded_sums(narrow, wide, fractions, fraction_of, active, starts, places, table, y,
-                begin, end, middle, start, hidden, mode, loss, h, up, down, clip, heights,
-                tilts):  # fmt: skip
-    """Histograms (4, levels) of clipped slopes, and of slopes times fractions, of the ``active``
-    columns; returns the sum of the slopes.
-    """
-    z, v, e = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
-    bits, factor = np.empty(BLOCK, np.int64), np.empty(BLOCK)
-    few, levels = len(narrow), starts[len(fraction_of)]
-    mass = 0.0
-    for s in range(begin, end, BLOCK):
-        t = min(s + BLOCK, end)
-        m = t - s
-        zs, vs = z[:m], v[:m]
-        zs[:] = middle
-        vs[:] = 0.0
-        for k in active:
-            if fraction_of[k] >= 0:
-                f = fractions[fraction_of[k], s:t]
-                if k < few:
-                    _look_sloped(zs, vs, narrow[k, s:t], f, table, places[k])
-                else:
-                    _look_sloped(zs, vs, wide[k - few, s:t], f, table, places[k])
-            elif k < few:
-                _look(zs, vs, narrow[k, s:t], table, places[k])
-            else:
-                _look(zs, vs, wide[k - few, s:t], table, places[k])
-        _roots(vs, start, hidden, mode, factor[:m])
-        if mode > 0:
-            for i in range(m):
-                zs[i] *= factor[i]
-        slopes_at(zs, y[s:t], loss, h, up, down, e[:m], bits[:m])
-        clip_slopes(zs, vs, clip)
-        if mode > 0:
-            for i in range(m):
-                zs[i] *= factor[i]
-        part = 0.0
-        for i in range(m):
-            part += zs[i]
-        mass += part
-        for k in active:
-            if fraction_of[k] >= 0:
-                f = fractions[fraction_of[k], s:t]
-                if k < few:
-                    _scatter_sloped(heights, tilts, narrow[k, s:t], f, zs, starts[k], levels)
-                else:
-                    _scatter_sloped(heights, tilts, wide[k - few, s:t], f, zs, starts[k], levels)
-            elif k < few:
-                _scatter(heights, narrow[k, s:t], zs, starts[k], levels)
-            else:
-                _scatter(heights, wide[k - few, s:t], zs, starts[k], levels)
-    return mass
-
-
-# By its own name for ``coded_picked``, which was compiled with it.
-coded_gradient = _coded_sums
-
-
-@jit
+@part
 def _bring(found, column, rows):
     for i in range(len(rows)):
         found[i] = column[np.uint64(rows[i])]
 
 
-@jit
-def coded_picked(narrow, wide, fractions, fraction_of, rows, active, starts, places, table, y,
-                 middle, start, hidden, mode, loss, h, up, down, clip, heights,
-                 tilts):  # fmt: skip
-    """As ``coded_gradient`` of ``rows``, in their order, with the labels of these alone: their
-    codes are brought together a block at a time.
+@part
+def _codes(own, table, j, s, t):
+    """The codes of column j in 16 bits."""
+    narrow, wide, k = table[0], table[1], table[4][j]
+    if k >= len(narrow):
+        return wide[k - len(narrow), s:t]
+    part = narrow[k, s:t]
+    for i in range(len(part)):
+        own[i] = part[i]
+    return own[: t - s]
+
+
+@part
+def _fractions(table, j, s, t):
+    return table[2][table[3][table[4][j]], s:t]
+
+
+@part
+def _look(z, q, table, lo):
+    a = np.uint64(lo)
+    for i in range(len(q)):
+        z[i] += table[a + np.uint64(q[i])]
+
+
+@part
+def _look4(z, q, r, t, u, table, lo):
+    a, b, c, d = np.uint64(lo[0]), np.uint64(lo[1]), np.uint64(lo[2]), np.uint64(lo[3])
+    for i in range(len(q)):
+        both = (z[i] + table[a + np.uint64(q[i])]) + table[b + np.uint64(r[i])]
+        z[i] = (both + table[c + np.uint64(t[i])]) + table[d + np.uint64(u[i])]
+
+
+@fused
+def _look_sloped2(z, q, f, r, g, table, slopes, lo, lo2):
+    a, b = np.uint64(lo), np.uint64(lo2)
+    for i in range(len(q)):
+        one, two = a + np.uint64(q[i]), b + np.uint64(r[i])
+        first = table[one] + np.float64(f[i]) * slopes[one]
+        z[i] = (z[i] + first) + (table[two] + np.float64(g[i]) * slopes[two])
+
+
+@fused
+def _look_powers(z, q, f, tables, lo):
+    a = np.uint64(lo)
+    for i in range(len(q)):
+        place, share = a + np.uint64(q[i]), np.float64(f[i])
+        z[i] += tables[0, place] + share * (tables[1, place] + share * tables[2, place])
+
+
+@fused
+def _look_powers2(z, q, f, r, g, tables, lo, lo2):
+    a, b = np.uint64(lo), np.uint64(lo2)
+    for i in range(len(q)):
+        one, two = a + np.uint64(q[i]), b + np.uint64(r[i])
+        h, k = np.float64(f[i]), np.float64(g[i])
+        first = tables[0, one] + h * (tables[1, one] + h * tables[2, one])
+        z[i] = (z[i] + first) + (tables[0, two] + k * (tables[1, two] + k * tables[2, two]))
+
+
+@part
+def _scatter(sums, q, c, lo):
+    a = np.uint64(lo)
+    for i in range(len(q)):
+        sums[a + np.uint64(q[i])] += c[i]
+
+
+@part
+def _scatter4(heights, q, r, t, u, c, lo):
+    a, b, d, e = np.uint64(lo[0]), np.uint64(lo[1]), np.uint64(lo[2]), np.uint64(lo[3])
+    for i in range(len(q)):
+        heights[a + np.uint64(q[i])] += c[i]
+        heights[b + np.uint64(r[i])] += c[i]
+        heights[d + np.uint64(t[i])] += c[i]
+        heights[e + np.uint64(u[i])] += c[i]
+
+
+@fused
+def _scatter_sloped(heights, tilts, q, f, c, lo):
+    a = np.uint64(lo)
+    for i in range(len(q)):
+        heights[a + np.uint64(q[i])] += c[i]
+        tilts[a + np.uint64(q[i])] += c[i] * np.float64(f[i])
+
+
+@fused
+def _scatter_sloped2(heights, tilts, q, f, r, g, c, lo, lo2):
+    a, b = np.uint64(lo), np.uint64(lo2)
+    for i in range(len(q)):
+        one, two = a + np.uint64(q[i]), b + np.uint64(r[i])
+        heights[one] += c[i]
+        tilts[one] += c[i] * np.float64(f[i])
+        heights[two] += c[i]
+        tilts[two] += c[i] * np.float64(g[i])
+
+
+@part
+def _walk(what, z, own, tables, table, s, t):
+    """Rows ``s`` to ``t``: their scores or squared norms added to ``z``, from the ``tables`` (3,
+    levels) by the power of the fraction; or to sums (2, levels) ``z``, and ``z`` times fractions.
+
+    ``table``: its arrays, the place of each column's fraction, its columns in order, where those
+    end that go by four, have no fraction, and go by two with one; where the levels of each begin.
     """
-    few = len(narrow)
-    small = np.empty((few, BLOCK), narrow.dtype)
-    large = np.empty((len(wide), BLOCK), wide.dtype)
-    shares = np.empty((len(fractions), BLOCK), fractions.dtype)
-    mass = 0.0
-    for s in range(0, len(rows), BLOCK):
-        t = min(s + BLOCK, len(rows))
-        own, first = rows[s:t], s - s  # for a literal 0 all of the sums would be compiled anew
-        for k in active:
-            if k < few:
-                _bring(small[k], narrow[k], own)
+    narrow, columns, places, (four, plain, two) = table[0], table[4], table[6], table[5]
+    j = 0
+    while j < len(columns):
+        lo = places[j]
+        if j < four:
+            a, b = narrow[columns[j], s:t], narrow[columns[j + 1], s:t]
+            c, d = narrow[columns[j + 2], s:t], narrow[columns[j + 3], s:t]
+            if what == SUMS:
+                _scatter4(tables[0], a, b, c, d, z, places[j : j + 4])
             else:
-                _bring(large[k - few], wide[k - few], own)
+                _look4(z, a, b, c, d, tables[0], places[j : j + 4])
+            j += 4
+        elif plain <= j < two:
+            q, r, lo2 = narrow[columns[j], s:t], narrow[columns[j + 1], s:t], places[j + 1]
+            f, g = _fractions(table, j, s, t), _fractions(table, j + 1, s, t)
+            if what == SUMS:
+                _scatter_sloped2(tables[0], tables[1], q, f, r, g, z, lo, lo2)
+            elif what == SCORES:
+                _look_sloped2(z, q, f, r, g, tables[0], tables[1], lo, lo2)
+            else:
+                _look_powers2(z, q, f, r, g, tables, lo, lo2)
+            j += 2
+        else:
+            q = _codes(own, table, j, s, t)
+            if table[3][columns[j]] < 0 and what == SUMS:
+                _scatter(tables[0], q, z, lo)
+            elif table[3][columns[j]] < 0:
+                _look(z, q, tables[0], lo)
+            elif what == SUMS:
+                _scatter_sloped(tables[0], tables[1], q, _fractions(table, j, s, t), z, lo)
+            else:
+                _look_powers(z, q, _fractions(table, j, s, t), tables, lo)
+            j += 1
+
+
+@part
+def _roots(v, start, hidden):
+    """Upper bounds of norms in place of looked-up squares."""
+    for i in range(len(v)):
+        v[i] = math.sqrt(max(v[i] + start, 0.0) + hidden) * (1.0 + 4.5e-16)
+
+
+@part
+def _shorten(v, lengths, mode, factor):
+    """Factors of rows of these ``lengths`` (1: to at most 1, 2: to 1), and norms after them."""
+    for i in range(len(lengths)):
+        factor[i] = 1.0 / (max(lengths[i], 1.0) if mode == 1 else lengths[i])
+        v[i] = lengths[i] * factor[i] * (1.0 + 4.5e-16)
+
+
+@jit
+def coded_gradient(table, scores, squares, norms, known, rows, y, begin, end, middle, shape, terms,
+                   clip, sums):  # fmt: skip
+    """Adds clipped slopes to ``sums`` (2, levels), as ``_walk``, at the rows ``begin`` to ``end``,
+    or at ``rows[begin:end]`` where any are picked; returns the sum of the slopes. Norms are read
+    from ``norms`` where they are ``known``, else left there if it has room.
+    """
+    narrow, wide, fractions, fraction_of, columns, ends, places = table
+    (start, hidden, mode), (loss, h, up, down) = shape, terms
+    picked, few, mass, room = len(rows) > 0, len(narrow), 0.0, min(BLOCK, end - begin)
+    z, v, after, factor = np.empty(room), np.empty(room), np.empty(room), np.ones(room)
+    own, held = np.empty(room, np.uint16), room if picked else 0
+    small, large = np.empty((few, held), np.uint8), np.empty((len(wide), held), np.uint16)
+    shares = np.empty((len(fractions), held), np.float32)
+    brought = (small, large, shares, fraction_of, columns, ends, places)
+    for s in range(begin, end, BLOCK):
+        t = min(s + BLOCK, end)
+        m = t - s
+        zs, vs = z[:m], norms[s:t] if len(norms) > 0 else v[:m]
+        for k in columns if picked else columns[:0]:
+            if k < few:
+                _bring(small[k], narrow[k], rows[s:t])
+            else:
+                _bring(large[k - few], wide[k - few], rows[s:t])
             if fraction_of[k] >= 0:
-                _bring(shares[fraction_of[k]], fractions[fraction_of[k]], own)
-        mass += _coded_sums(small, large, shares, fraction_of, active, starts, places, table,
-                            y[s:t], first, t - s, middle, start, hidden, mode, loss, h, up, down,
-                            clip, heights, tilts)  # fmt: skip
+                _bring(shares[fraction_of[k]], fractions[fraction_of[k]], rows[s:t])
+        given, a, b = (brought, s - s, m) if picked else (table, s, t)
+        zs[:] = middle
+        _walk(np.int64(SCORES), zs, own, scores, given, a, b)
+        if not known:
+            vs[:] = 0.0
+            _walk(np.int64(SQUARES), vs, own, squares, given, a, b)
+            _roots(vs, start, hidden)
+        if mode > 0:
+            _shorten(after[:m], vs, mode, factor)
+            vs = after[:m]
+            for i in range(m):
+                zs[i] *= factor[i]
+        slopes_at(zs, y[s:t], loss, h, up, down)
+        clip_slopes(zs, vs, clip)
+        if mode > 0:
+            for i in range(m):
+                zs[i] *= factor[i]
+        _walk(np.int64(SUMS), zs, own, sums, given, a, b)
+        mass += sum_of(zs)
     return mass
 
 
@@ -200,7 +243,7 @@ def coded_picked(narrow, wide, fractions, fraction_of, rows, active, starts, pla
 # row, and one look-up adds those of a level to all of them.
 
 
-@jit
+@part
 def _add_level(z, q, table, lo, count):
     for i in range(len(q)):
         a = np.uint64(i) * np.uint64(count)
@@ -209,7 +252,7 @@ def _add_level(z, q, table, lo, count):
             z[a + np.uint64(j)] += table[b + np.uint64(j)]
 
 
-@jit
+@part
 def _add_sloped(z, q, f, table, slopes, lo, count):
     for i in range(len(q)):
         a = np.uint64(i) * np.uint64(count)
@@ -219,82 +262,54 @@ def _add_sloped(z, q, f, table, slopes, lo, count):
             z[a + np.uint64(j)] += table[b + np.uint64(j)] + share * slopes[b + np.uint64(j)]
 
 
-@jit
-def _add_scores(z, narrow, wide, fractions, fraction_of, starts, s, t, table, slopes, count):
-    """Scores of rows ``s`` to ``t``, added to ``z``."""
-    few = len(narrow)
-    for k in range(len(fraction_of)):
-        if fraction_of[k] >= 0:
-            f = fractions[fraction_of[k], s:t]
-            if k < few:
-                _add_sloped(z, narrow[k, s:t], f, table, slopes, starts[k], count)
-            else:
-                _add_sloped(z, wide[k - few, s:t], f, table, slopes, starts[k], count)
-        elif k < few:
-            _add_level(z, narrow[k, s:t], table, starts[k], count)
+@part
+def _add_scores(z, own, middle, scores, slopes, table, s, t):
+    """Scores of rows ``s`` to ``t``, in ``z``."""
+    places, count = table[6], len(middle)
+    for i in range(t - s):
+        for j in range(count):
+            z[i * count + j] = middle[j]
+    for k in range(len(places)):
+        q = _codes(own, table, k, s, t)
+        if table[3][table[4][k]] >= 0:
+            _add_sloped(z, q, _fractions(table, k, s, t), scores, slopes, places[k], count)
         else:
-            _add_level(z, wide[k - few, s:t], table, starts[k], count)
+            _add_level(z, q, scores, places[k], count)
 
 
 @jit
-def _squared(v, narrow, wide, fractions, fraction_of, starts, s, t, squares):
-    """Squared norms of rows ``s`` to ``t``, added to ``v``."""
-    few = len(narrow)
-    for k in range(len(fraction_of)):
-        if fraction_of[k] >= 0:
-            f = fractions[fraction_of[k], s:t]
-            if k < few:
-                _look_squares(v, narrow[k, s:t], f, squares, starts[k])
-            else:
-                _look_squares(v, wide[k - few, s:t], f, squares, starts[k])
-        elif k < few:
-            _look_scores(v, narrow[k, s:t], squares[0], starts[k])
-        else:
-            _look_scores(v, wide[k - few, s:t], squares[0], starts[k])
-
-
-SEVERAL = 256
-
-
-@jit
-def coded_values(narrow, wide, fractions, fraction_of, starts, scores, slopes, squares, y,
-                 begin, end, middle, offset, along, start, hidden, mode, loss, h, up, down, clip,
-                 totals):  # fmt: skip
-    """Losses of every candidate, tables of ``scores`` and ``slopes`` (levels * k,): one read of a
-    row serves all. With places ``along`` a line: of its points, from the tables of its two ends.
+def coded_values(table, scores, slopes, squares, y, begin, end, middle, offset, along, shape, terms,
+                 clip, totals):  # fmt: skip
+    """Adds to ``totals`` the losses of all candidates, by tables of ``scores`` and ``slopes``
+    (levels * k,); with places ``along`` a line those of its points, by the tables of its two ends.
     """
-    count = len(middle)
-    z, one = np.empty(SEVERAL * count), np.empty(SEVERAL)
-    v, factor, e = np.empty(SEVERAL), np.empty(SEVERAL), np.empty(SEVERAL)
-    bits, first, other = np.empty(SEVERAL, np.int64), np.empty(SEVERAL), np.empty(SEVERAL)
+    (start, hidden, mode), (loss, h, up, down), count = shape, terms, len(middle)
+    z, one, own = np.empty(SEVERAL * count), np.empty(SEVERAL), np.empty(SEVERAL, np.uint16)
+    v, factor, first, other = np.empty(SEVERAL), np.ones(SEVERAL), one.copy(), one.copy()
     for s in range(begin, end, SEVERAL):
         t = min(s + SEVERAL, end)
         m = t - s
+        _add_scores(z, own, middle, scores, slopes, table, s, t)
         if mode > 0:
             v[:m] = 0.0
-            _squared(v[:m], narrow, wide, fractions, fraction_of, starts, s, t, squares)
-            _roots(v[:m], start, hidden, mode, factor[:m])
-        for i in range(m):
-            for j in range(count):
-                z[i * count + j] = middle[j]
-        _add_scores(z, narrow, wide, fractions, fraction_of, starts, s, t, scores, slopes, count)
+            _walk(np.int64(SQUARES), v[:m], own, squares, table, s, t)
+            _roots(v[:m], start, hidden)
+            _shorten(one[:m], v[:m], mode, factor)
         if len(along) > 0:
             for i in range(m):
-                share = factor[i] if mode > 0 else 1.0
-                first[i] = z[2 * i] * share - offset[0]
-                other[i] = z[2 * i + 1] * share - offset[1]
+                first[i] = z[2 * i] * factor[i] - offset[0]
+                other[i] = z[2 * i + 1] * factor[i] - offset[1]
             values_along(first[:m], other[:m], along, y[s:t], loss, h, up, down, clip, one[:m],
-                         e[:m], bits[:m], totals)  # fmt: skip
+                         totals)  # fmt: skip
             continue
         for j in range(count):
             for i in range(m):
-                score = z[i * count + j]
-                one[i] = (score * factor[i] if mode > 0 else score) - offset[j]
-            totals[j] += values_at(one[:m], y[s:t], loss, h, up, down, clip, e[:m], bits[:m])
+                one[i] = z[i * count + j] * factor[i] - offset[j]
+            totals[j] += values_at(one[:m], y[s:t], loss, h, up, down, clip)
 
 
-@jit
-def _softmax_slopes(z, labels, norms, clip, count, e, bits):
+@part
+def _softmax_slopes(z, labels, norms, clip, count, e):
     """p - e_y in place of scores, each row scaled down to norm clip / ||x||; what is no number
     counts as 0.
     """
@@ -306,7 +321,8 @@ def _softmax_slopes(z, labels, norms, clip, count, e, bits):
             top = max(top, z[a + j])
         for j in range(count):
             z[a + j] -= top
-    _decay(z, e, bits)
+    for i in range(len(z)):
+        e[i] = decay(z[i])
     for i in range(m):
         a = i * count
         total = 0.0
@@ -332,7 +348,7 @@ def _softmax_slopes(z, labels, norms, clip, count, e, bits):
                     z[a + j] *= share
 
 
-@jit
+@part
 def _scatter_level(heights, q, c, lo, count):
     for i in range(len(q)):
         a = np.uint64(i) * np.uint64(count)
@@ -341,7 +357,7 @@ def _scatter_level(heights, q, c, lo, count):
             heights[b + np.uint64(j)] += c[a + np.uint64(j)]
 
 
-@jit
+@part
 def _scatter_tilted(heights, tilts, q, f, c, lo, count):
     for i in range(len(q)):
         a = np.uint64(i) * np.uint64(count)
@@ -353,43 +369,32 @@ def _scatter_tilted(heights, tilts, q, f, c, lo, count):
 
 
 @jit
-def coded_softmax(narrow, wide, fractions, fraction_of, starts, scores, slopes, squares, labels,
-                  begin, end, middle, start, hidden, mode, clip, heights, tilts, mass):  # fmt: skip
+def coded_softmax(table, scores, slopes, squares, labels, begin, end, middle, shape, clip, heights,
+                  tilts, mass):  # fmt: skip
     """Histograms (levels * classes,) of clipped gradients in the scores, and of these times
     fractions; ``mass``: their sum by class.
     """
-    count, few = len(middle), len(narrow)
-    z, e = np.empty(SEVERAL * count), np.empty(SEVERAL * count)
-    v, factor, bits = np.empty(SEVERAL), np.empty(SEVERAL), np.empty(SEVERAL * count, np.int64)
+    (start, hidden, mode), count = shape, len(middle)
+    z, e, own = np.empty(SEVERAL * count), np.empty(SEVERAL * count), np.empty(SEVERAL, np.uint16)
+    v, factor, places = np.empty(SEVERAL), np.ones(SEVERAL), table[6]
     for s in range(begin, end, SEVERAL):
         t = min(s + SEVERAL, end)
-        m = t - s
-        zs, vs = z[: m * count], v[:m]
+        zs, vs = z[: (t - s) * count], v[: t - s]
+        _add_scores(z, own, middle, scores, slopes, table, s, t)
         vs[:] = 0.0
-        _squared(vs, narrow, wide, fractions, fraction_of, starts, s, t, squares)
-        _roots(vs, start, hidden, mode, factor[:m])
-        for i in range(m):
-            for j in range(count):
-                z[i * count + j] = middle[j]
-        _add_scores(zs, narrow, wide, fractions, fraction_of, starts, s, t, scores, slopes, count)
+        _walk(np.int64(SQUARES), vs, own, squares, table, s, t)
+        _roots(vs, start, hidden)
         if mode > 0:
-            for i in range(m):
-                for j in range(count):
-                    z[i * count + j] *= factor[i]
-        _softmax_slopes(zs, labels[s:t], vs, clip, count, e[: m * count], bits[: m * count])
-        for i in range(m):
-            for j in range(count):
-                if mode > 0:
-                    z[i * count + j] *= factor[i]
-                mass[j] += z[i * count + j]
-        for k in range(len(fraction_of)):
-            if fraction_of[k] >= 0:
-                f = fractions[fraction_of[k], s:t]
-                if k < few:
-                    _scatter_tilted(heights, tilts, narrow[k, s:t], f, zs, starts[k], count)
-                else:
-                    _scatter_tilted(heights, tilts, wide[k - few, s:t], f, zs, starts[k], count)
-            elif k < few:
-                _scatter_level(heights, narrow[k, s:t], zs, starts[k], count)
+            _shorten(vs, vs, mode, factor)
+        for i in range(len(zs)):
+            z[i] *= factor[i // count]
+        _softmax_slopes(zs, labels[s:t], vs, clip, count, e[: len(zs)])
+        for i in range(len(zs)):
+            z[i] *= factor[i // count]
+            mass[i % count] += z[i]
+        for k in range(len(places)):
+            q = _codes(own, table, k, s, t)
+            if table[3][table[4][k]] >= 0:
+                _scatter_tilted(heights, tilts, q, _fractions(table, k, s, t), zs, places[k], count)
             else:
-                _scatter_level(heights, wide[k - few, s:t], zs, starts[k], count)
+                _scatter_level(heights, q, zs, places[k], count)

@@ -1,8 +1,9 @@
 """Coded rows as any other rows: scores by look-up, sums by histogram, norms from a second table.
 
 Everything here is plain numpy, a stretch of rows at a time; ``dpcore.objective.fused`` has compiled
-passes for what a training asks most. No norm is stored: a row's bound is looked up like its score,
-so a table of any length takes the memory of one stretch.
+passes for what a training asks most. No norm is stored here: a row's bound is looked up like its
+score, so a table of any length takes the memory of one stretch. Compiled passes keep those of rows
+in memory.
 """
 
 from __future__ import annotations
@@ -46,6 +47,9 @@ class CodedRows(Rows):
         self._table, self.layout, self.normalise = table, layout, normalise
         self.seen = np.arange(len(layout.sizes)) if seen is None else seen
         self.measured = layout if measured is None else measured
+        # norms of all rows that passes found for the last of these tables, and rows asked since
+        self.found: tuple[Squares, Array] | None = None
+        self.asked = 0
         self.n, self.width = table.n, layout.width
         self._zero, self._one = np.zeros(self.width), np.ones(self.width)
 
@@ -320,13 +324,13 @@ class CodedPick(CodedRows):
         super().__init__(
             source.table, source.layout, source.normalise, source.measured, source.seen
         )
-        self.source, self.picked = source.table, np.ascontiguousarray(picked, dtype=np.int64)
+        self.whole, self.picked = source, np.ascontiguousarray(picked, dtype=np.int64)
         self.n = len(self.picked)
 
     @cached_property
     def table(self) -> Table:
         """The copied codes, made when first asked for."""
-        return self.source.take(self.picked)
+        return self.whole.table.take(self.picked)
 
 
 class CodedScaled(Scaled):

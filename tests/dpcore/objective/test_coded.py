@@ -292,6 +292,76 @@ def test_a_compiled_pass_over_picked_codes_is_that_over_their_copy(
     same(many, LinearObjective(matrix, Y, Logistic()).take(picked).gradient_sum(w, 0.3))
 
 
+@pytest.mark.parametrize("storage", ["coded", "csr", "dense"])
+def test_a_slope_is_the_same_bits_wherever_its_record_stands(storage: str) -> None:
+    """A record that is added moves all after it by one place, into another lane of a register or
+    out of the last whole one; only its own part may change.
+    """
+    pytest.importorskip("numba")
+    n = 700
+    _, _, rows = encoded(n=n, single=True)
+    width = rows.width
+    own = Columns("own", csr_array(np.pad(np.eye(n), ((0, 0), (width, 0)))))  # a column a record
+    padded = [
+        Columns(c.name, *(None if t is None else csr_array(np.pad(t.toarray(), ((0, 0), (0, n))))
+                          for t in (c.basis, c.slopes)))
+        for c in rows.layout.columns
+    ]  # fmt: skip
+    layout = Layout([*padded, own], np.append(rows.layout.constant, np.zeros(n)))
+    wide = np.concatenate([rows.table.wide, np.arange(n, dtype=np.uint16)[None]])
+    coded = CodedRows(Table(rows.table.narrow, wide, rows.table.fractions), layout)
+    matrix = coded.X if storage == "csr" else coded.X.toarray().astype(np.float32)
+    w = np.append(np.random.default_rng(1).normal(size=width), np.zeros(n))
+    compiled.use()
+    for loss in LOSSES:
+        made = LinearObjective(coded if storage == "coded" else matrix, Y[:n], loss)
+        for clip in (0.3, inf):
+            slopes = made.gradient_sum(w, clip)[width:]
+            for start in range(1, 10):
+                rest = made.take(slice(start, None)).gradient_sum(w, clip)[width:]
+                assert np.array_equal(rest[start:], slopes[start:]) and not rest[:start].any()
+    compiled.use(False)
+
+
+def test_norms_of_rows_in_memory_are_looked_up_once_and_no_bit_changes(tmp_path: Path) -> None:
+    """Of the last scaling alone; of rows in files none are kept."""
+    pytest.importorskip("numba")
+    rng = np.random.default_rng(7)
+    compiled.use()
+    for normalise in ("none", "cap"):
+        _, _, rows = encoded(normalise, single=True)
+        w, scales = rng.normal(size=rows.width), rng.uniform(0.5, 3, (2, rows.width))
+        parts = [np.memmap(tmp_path / f"{normalise}{k}", part.dtype, "w+", shape=part.shape)
+                 for k, part in enumerate(parts_of(rows.table))]  # fmt: skip
+        for mapped, part in zip(parts, parts_of(rows.table), strict=True):
+            mapped[:] = part
+        filed = CodedRows(Table(*parts), rows.layout, rows.normalise)
+        made, other = (LinearObjective(r, Y, Logistic()) for r in (rows, filed))
+        ways = [lambda o: o] + [lambda o, s=s: o.transform(0.5 * s, s) for s in scales]
+        for way in ways if normalise == "none" else ways[:1]:
+            one, copy = way(made), way(other)
+            inner = one.rows if one.rows.scaling is None else one.rows.inner
+            assert inner.found is None
+            first = one.gradient_sum(w, 0.3)
+            assert len(inner.found[1]) == N
+            assert np.array_equal(one.gradient_sum(w, 0.3), first)
+            assert np.array_equal(copy.gradient_sum(w, 0.3), first)
+            lengths = one.rows.lengths_at(slice(0, N))
+            if normalise == "none":
+                assert np.abs(inner.found[1] / lengths - 1.0).max() < 1e-12
+        assert other.rows.found is None
+        batches = LinearObjective(CodedRows(rows.table, rows.layout, rows.normalise), Y, Logistic())
+        sums = [batches.take(np.arange(k, N, 3)).gradient_sum(w, 0.3) for k in (0, 1, 2, 0, 1, 2)]
+        assert batches.rows.found is not None  # as many rows were picked as there are
+        assert all(np.array_equal(sums[k], sums[k + 3]) for k in range(3))
+        assert np.allclose(sum(sums[:3]), made.gradient_sum(w, 0.3), rtol=1e-12, atol=1e-12)
+    compiled.use(False)
+
+
+def parts_of(table: Table) -> tuple[np.ndarray, ...]:
+    return table.narrow, table.wide, table.fractions
+
+
 def test_one_record_moves_a_sum_by_its_clip_and_no_more(passes: str) -> None:
     """Add or remove: the largest move comes to C itself, so a missing clip would show; scores of
     any size, too.
