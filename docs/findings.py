@@ -122,8 +122,8 @@ def lines_of(claim: dict[str, Any]) -> list[dict[str, Any]]:
                 {
                     "metric": metric,
                     "level": f"{'eps' if key == 'epsilon' else 'noise'} {level:g}",
-                    "first": mean_and_error(one),
-                    "second": mean_and_error(two),
+                    "first": mean_and_error(one[both.index]),
+                    "second": mean_and_error(two[both.index]),
                     "difference": (difference, error),
                     "cells": len(both),
                     "verdict": verdict(difference, error, len(both), metric),
