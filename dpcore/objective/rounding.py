@@ -126,7 +126,8 @@ def _largest(X: Matrix) -> Array:
     if not issparse(X):
         return np.asarray(np.abs(X).max(axis=1, initial=0.0))
     found = np.zeros(X.shape[0], dtype=X.dtype)
-    np.maximum.at(found, np.repeat(np.arange(len(found)), np.diff(X.indptr)), np.abs(X.data))
+    with np.errstate(invalid="ignore"):  # NaN stays NaN, whose norm is infinite
+        np.maximum.at(found, np.repeat(np.arange(len(found)), np.diff(X.indptr)), np.abs(X.data))
     return found
 
 

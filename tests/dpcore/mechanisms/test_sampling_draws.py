@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpcore.errors import InputError
-from dpcore.noise import plain_generator
+from dpcore.noise import distinct, plain_generator
 from dpcore.sampling import FullBatch, Poisson, WithoutReplacement
 
 
@@ -104,3 +104,10 @@ def test_no_size_of_a_small_batch_is_cut_off() -> None:
     """
     assert len(Poisson(3e-5).draw(1_000_000, Quick(0.3))) == 100 > 30 + 10 * sqrt(31)
     assert len(Poisson(3e-5).draw(1_000_000, Quick(31.0))) == 0
+
+
+@pytest.mark.parametrize(("n", "size"), [(2**16, 2**10), (50_000, 4096), (2**16 + 1, 2000), (9, 4)])
+def test_rows_sorted_by_counting_are_those_that_were_drawn(n: int, size: int) -> None:
+    rows = distinct(n, size, plain_generator(3))
+    drawn = plain_generator(3).choice(n, size=size, replace=False, shuffle=False)
+    assert np.array_equal(rows, np.sort(drawn)) and np.all(np.diff(rows) > 0)
