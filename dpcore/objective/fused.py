@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from math import inf
+from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
@@ -143,14 +144,35 @@ def _coded(
 
 
 def _norms(rows: CodedRows, squares: Squares) -> tuple[Array, bool]:
-    """Norms of rows in memory, looked up once a scaling, and whether they are known; else room for
-    them, none where they are not to be kept: eight bytes a row, of the last scaling alone.
+    """Norms of rows, looked up once a scaling, and whether they are known; else room for them, none
+    where they are not to be kept: eight bytes a row, of the last scaling alone. Those of rows in
+    files are kept in a file, from the second pass on.
     """
     whole = rows.whole if isinstance(rows, CodedPick) else rows
     if whole.found is not None and whole.found[0] is squares:
         known = whole.found[1]
         return known[rows.picked] if isinstance(rows, CodedPick) else known, True
-    return np.empty(0 if isinstance(rows, CodedPick) or _mapped(rows) else rows.n), False
+    if isinstance(rows, CodedPick):
+        return np.empty(0), False
+    if not _mapped(rows):
+        return np.empty(rows.n), False
+    room = _room(rows) if rows.asked_for is squares else np.empty(0)
+    rows.asked_for = squares
+    return room, False
+
+
+def _room(rows: CodedRows) -> Array:
+    """A number a row in a file without a name beside those of the rows; none where the disk is
+    full or the system cannot say so before.
+    """
+    if rows.table.folder is None or not hasattr(os, "posix_fallocate"):
+        return np.empty(0)
+    try:
+        with TemporaryFile(dir=rows.table.folder) as file:
+            os.posix_fallocate(file.fileno(), 0, 8 * rows.n)
+            return np.memmap(file, np.float64, "r+", shape=rows.n)
+    except OSError:
+        return np.empty(0)
 
 
 def _pays(rows: CodedPick, squares: Squares) -> bool:

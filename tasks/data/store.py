@@ -329,9 +329,8 @@ class CodedStore:
         assert self.folder is not None
         stem = f"{self.name}.shard-{len(self._shards):05d}"
         parts = {"codes8": table.narrow, "codes16": table.wide, "fractions": table.fractions}
-        return Table(
-            *(_stored(self.folder / f"{stem}.{name}", part) for name, part in parts.items())
-        )
+        stored = (_stored(self.folder / f"{stem}.{name}", part) for name, part in parts.items())
+        return Table(*stored, folder=self.folder)
 
 
 def _parts(table: Table) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -43,7 +43,7 @@ MUTANTS = [
         "return known[: rows.n] if",
         CODED,
     ),
-    Mutant("dpcore/objective/fused.py", "or _mapped(rows) else rows.n", "else rows.n", CODED),
+    Mutant("dpcore/objective/fused.py", "if rows.asked_for is squares else", "if True else", CODED),
     Mutant(
         "dpcore/objective/fused.py", "plain + len(hats) - len(hats) % 2", "plain + len(hats)", CODED
     ),

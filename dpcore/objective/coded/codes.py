@@ -10,8 +10,9 @@ missing value (an empty row of B) all are codes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -254,13 +255,14 @@ class Table:
     """Codes and fractions of n rows, column after column: ``narrow`` (k, n) uint8, ``wide`` (k, n)
     uint16, ``fractions`` (k, n) float32 or float64.
 
-    Arrays may be mapped files. Codes below the number of levels and fractions in [0, 1] are what
-    sums rely on: no look-up checks them, so ``check`` does, whenever a table is made or opened.
+    Arrays may be mapped files of ``folder``. Sums rely on codes below the number of levels and
+    fractions in [0, 1]: no look-up checks them, so ``check`` does, when a table is made or opened.
     """
 
     narrow: Array
     wide: Array
     fractions: Array
+    folder: Path | None = field(default=None, kw_only=True)
 
     @property
     def n(self) -> int:
@@ -268,8 +270,8 @@ class Table:
 
     def codes(self, k: int) -> Array:
         """The codes of the stored column k, shape (n,)."""
-        found: Array = self.narrow[k] if k < len(self.narrow) else self.wide[k - len(self.narrow)]
-        return found
+        few = len(self.narrow)
+        return np.asarray(self.narrow[k] if k < few else self.wide[k - few])
 
     def check(self, layout: Layout) -> None:
         """Raise ``InputError`` where a code has no level, a fraction is outside [0, 1], or shapes
@@ -296,12 +298,8 @@ class Table:
 
     def take(self, rows: Array | slice) -> Table:
         """Some of the rows."""
-        return Table(
-            *(
-                np.ascontiguousarray(part[:, rows])
-                for part in (self.narrow, self.wide, self.fractions)
-            )
-        )
+        parts = self.narrow, self.wide, self.fractions
+        return Table(*(np.ascontiguousarray(part[:, rows]) for part in parts))
 
     @classmethod
     def of(
@@ -385,9 +383,8 @@ def plain_squares(layout: Layout) -> Squares:
     """Tables of the norms of rows as they are, made once a layout."""
     found: Squares | None = layout.kept.get("plain")
     if found is None:
-        found = layout.kept["plain"] = Squares(
-            layout, np.zeros(layout.width), np.ones(layout.width)
-        )
+        nothing = np.zeros(layout.width)
+        found = layout.kept["plain"] = Squares(layout, nothing, nothing + 1.0)
     return found
 
 
