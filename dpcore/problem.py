@@ -30,8 +30,8 @@ class Block:
 
     ``one_hot``: parts are >= 0 and sum to at most 1 in every row (levels, hat functions, a lone 0/1
     column). ``numeric``: one column with values in [0, 1]. ``fine``: these columns tell finer what
-    other columns tell already; an algorithm that releases marginals may leave the block out where
-    they say that it carries too little.
+    those of the block before tell already; an algorithm that releases marginals may leave the block
+    out where they say that it carries too little.
     """
 
     columns: tuple[int, ...]

@@ -1,9 +1,10 @@
-"""Fine blocks and crosses in scaled_gd: every block is paid for, and which fine blocks are used is
-read from noisy marginals alone.
+"""Fine blocks and crosses in scaled_gd: every block with sums is paid for, and which fine blocks
+are used is read from noisy marginals alone.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -14,7 +15,7 @@ from scipy.sparse import csr_array
 from dpcore.accounting import Events, Target
 from dpcore.algorithms.scaled_gd import ScaledGD
 from dpcore.descent.gradient import NoisyGradient
-from dpcore.descent.marginals import DOMINANT, Marginals, Watch
+from dpcore.descent.marginals import DOMINANT, TOLD_FROM, Marginals, Watch, within_block
 from dpcore.errors import InputError
 from dpcore.features import Column
 from dpcore.losses import Logistic, Loss, Squared
@@ -51,12 +52,24 @@ def rows(gains: list[float], cities: list[str] | None = None, intercept: bool = 
     return np.asarray(made(intercept).transform(frame))
 
 
+@pytest.fixture(params=[0.0, np.inf], ids=["with sums", "guessed"])
+def told_from(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> float:
+    """Fine blocks with sums of their own, and without."""
+    monkeypatch.setattr("dpcore.descent.marginals.TOLD_FROM", request.param)
+    return float(request.param)
+
+
 @pytest.mark.parametrize("adjacency", BOTH)
-def test_no_corner_moves_the_marginals_by_more_than_their_bound(adjacency: Adjacency) -> None:
+def test_no_corner_moves_the_marginals_by_more_than_their_bound(
+    adjacency: Adjacency, told_from: float
+) -> None:
     """Brute force: of every block no part, one part whole, or two halves; each with each."""
     blocks = (Block((0, 1, 2)), Block((3, 4, 5, 6), fine=True), Block((7, 8, 9, 10)), Block((11,)))
     facts = problem(adjacency, dimension=13, blocks=blocks)
-    layout = Marginals.of(facts)
+    layout = Marginals.of(facts, 1.0)
+    assert len(layout.summed) == 12 - 4 * bool(layout.guessed) and bool(told_from) != bool(
+        layout.released[1].fine
+    )
     corners = []
     for block in blocks:
         unit = np.eye(13)[list(block.columns)]
@@ -68,11 +81,12 @@ def test_no_corner_moves_the_marginals_by_more_than_their_bound(adjacency: Adjac
     bound = layout.sensitivity(adjacency)
     if adjacency is Adjacency.ADD_REMOVE:
         largest = np.linalg.norm(sums, axis=1).max()
-        expected = np.sqrt((1 - 1 / 3) + 2 * (1 - 1 / 4) + 1 / 4)
+        fine = 0.0 if told_from else 1 - 1 / 4
+        expected = np.sqrt((1 - 1 / 3) + (1 - 1 / 4) + 1 / 4 + fine)
     else:
         squares = (sums**2).sum(axis=1)
         pairs = squares[:, None] + squares - 2.0 * sums @ sums.T
-        largest, expected = np.sqrt(pairs.max()), np.sqrt(3 * 2 + 1)
+        largest, expected = np.sqrt(pairs.max()), np.sqrt((2 if told_from else 3) * 2 + 1)
     assert largest == pytest.approx(expected) and largest <= bound < 1.0001 * largest
 
 
@@ -105,7 +119,7 @@ def neighbours(adjacency: Adjacency) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("adjacency", BOTH)
 def test_neighbours_with_fine_blocks_and_crosses_stay_within_the_bounds(
-    adjacency: Adjacency,
+    adjacency: Adjacency, told_from: float
 ) -> None:
     ratios, same = replay(adjacency, *neighbours(adjacency))
     assert same and max(ratios) <= 1.0 + 1e-9
@@ -121,12 +135,14 @@ def test_neighbours_are_told_apart_by_no_watch(
     asked = []
     monkeypatch.setattr(Watch, "_told", lambda self, columns: True)
     monkeypatch.setattr(Watch, "_excess", lambda self, *block: asked.append(1) or excess)
+    monkeypatch.setattr("dpcore.descent.marginals.TOLD_FROM", 0.0)
     monkeypatch.setattr("dpcore.descent.marginals.DOMINANT", 0.5)
     ratios, same = replay(adjacency, *neighbours(adjacency))
     assert same and max(ratios) <= 1.0 + 1e-9 and len(asked) == 2
 
 
 def test_the_replay_sees_a_choice_by_exact_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpcore.descent.marginals.TOLD_FROM", 0.0)
     honest, exact = Marginals.query, []
 
     def query(self: Marginals, batch: LinearObjective) -> np.ndarray:
@@ -161,6 +177,58 @@ def test_a_fine_block_is_used_where_nearly_all_rows_lie_in_one_bin(
     noisier[fine[1:]] += 0.05 * facts.n  # what fine bins hold does not change the others' scale
     again = np.delete(layout.scaling(noisier, 0.01, facts).scale, fine)
     assert np.array_equal(others, again)
+
+
+@pytest.mark.parametrize(("hat", "bin_of"), [(0, 0), (1, 8), (2, 15)])
+@pytest.mark.parametrize(("share", "used"), [(DOMINANT + 0.02, True), (DOMINANT - 0.02, False)])
+def test_without_sums_of_its_own_the_coarser_block_tells_whether_a_fine_one_is_used(
+    share: float, used: bool, hat: int, bin_of: int
+) -> None:
+    """The largest hat names the largest bin, which alone is shifted by much."""
+    facts = problem()
+    layout = Marginals.of(facts, TOLD_FROM - 1.0)
+    assert Marginals.of(facts, TOLD_FROM).guessed == ()
+    fine = np.flatnonzero(layout.fine)
+    found = np.full(len(layout.centers), 0.2)
+    found[:3] = (1.0 - share) / 2
+    found[hat] = share
+    summed = layout.summed
+    assert set(summed) == set(np.flatnonzero(~layout.fine))
+    released = np.append((found - layout.centers)[summed] * facts.n, np.zeros(len(layout.numeric)))
+    means, variances = layout.moments(released, facts.n)
+    assert means[fine].argmax() == bin_of and means[fine[bin_of]] == pytest.approx(share)
+    assert means[fine].sum() == pytest.approx(1.0) and np.all(variances >= 0.0)
+    view = layout.scaling(released, 0.01, facts)
+    assert np.all(view.scale[fine] > 0.0) == used and np.all(view.scale[fine] == 0.0) != used
+    assert layout.fine_terms(view) == []  # and nothing watches it
+
+
+def test_guessed_bins_are_spikes_that_are_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row's own bin tells the label, with the bins' sums and without."""
+    rng = np.random.default_rng(3)
+    spikes = rng.choice([200.0, 400.0, 640.0], 6000, p=[0.2, 0.6, 0.2])
+    gains = np.where(rng.random(6000) < 0.9, 0.0, spikes)
+    y, X, facts = np.where(gains == 400.0, 1.0, -1.0), rows(gains.tolist()), problem(n=6000)
+    facts = replace(facts, loss=Logistic())
+    for told_from in (0.0, np.inf):
+        monkeypatch.setattr("dpcore.descent.marginals.TOLD_FROM", told_from)
+        planned = plan("scaled_gd", {}, facts, Target(4.0, 1e-6))
+        weights = run(planned, LinearObjective(X, y, facts.loss), fixed_noise_seed=1).weights
+        assert np.mean(np.sign(X @ weights) == y) > 0.98
+
+
+def test_parts_of_a_block_are_the_nearest_that_a_block_can_have() -> None:
+    """Against a search over a grid of blocks of three parts."""
+    rng = np.random.default_rng(0)
+    grid = np.array(list(product(np.linspace(0.0, 1.0, 51), repeat=3)))
+    grid = grid[grid.sum(axis=1) <= 1.0 + 1e-9]
+    for parts in rng.normal(0.3, 0.5, (50, 3)):
+        nearest = within_block(parts)
+        assert np.all(nearest >= 0.0) and nearest.sum() <= 1.0 + 1e-12
+        best = np.min(np.sum((grid - parts) ** 2, axis=1))
+        assert np.sum((nearest - parts) ** 2) <= best + 1e-12
+    inside = np.array([0.2, 0.0, 0.7])
+    assert np.array_equal(within_block(inside), inside)
 
 
 def test_weights_are_the_same_where_a_pass_leaves_unused_bins_out(
@@ -263,6 +331,7 @@ def test_watched_weights_set_out_from_rest(monkeypatch: pytest.MonkeyPatch) -> N
     """
     monkeypatch.setattr(Watch, "_told", lambda self, columns: True)
     monkeypatch.setattr(Watch, "_excess", lambda self, *block: 1.0)
+    monkeypatch.setattr("dpcore.descent.marginals.TOLD_FROM", 0.0)
     monkeypatch.setattr("dpcore.descent.marginals.DOMINANT", 0.5)
     facts, algorithm = problem(loss=Logistic()), ScaledGD(steps=4, horizon=1e3)
     X = neighbours(Adjacency.ADD_REMOVE)[0]

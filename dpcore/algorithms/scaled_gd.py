@@ -67,7 +67,8 @@ class ScaledGD(Algorithm):
 
     A row becomes s (x - m) / R with s_j = (v_j + v0)^(-1/2) from the noisy means m and variances v,
     v0 = 0.001 + noise of a mean, and R such that the mean squared norm is about 1 (a fine block has
-    scale 0 unless one of its bins holds nearly all rows, by m, and does not count in R); the
+    scale 0 unless one of its bins holds nearly all rows, by m, and does not count in R; where n mu
+    is small m of its bins is guessed from the coarser block, and its sums cost nothing); the
     constant column becomes 2 (1 + v0)^(-1/2) / R. In this space w <- w - eta (1 - t/T) V, V <- b V
     + (sum_i clip(g_i, C) + noise) / n, from w = 0. The weights of fine blocks move after an eighth
     of the steps, and then only if the noisy gradients of those say more of their bins than chance
@@ -153,10 +154,14 @@ class ScaledGD(Algorithm):
         marginals, gradient, calibration = self.releases_of(problem)
         return InTurn(([marginals], Rounds([gradient.mechanism], self.steps), calibration))
 
+    def layout(self, problem: Problem) -> Marginals:
+        """What the first release holds, by public facts alone."""
+        return Marginals.of(problem, self.signal(problem))
+
     def releases_of(self, problem: Problem) -> tuple[Gaussian, NoisyGradient, list[Gaussian]]:
         """The marginals, a step, and the histogram of scores where there is one."""
         marginals = self._priced(
-            Marginals.of(problem).sensitivity(problem.adjacency), self.marginal_share
+            self.layout(problem).sensitivity(problem.adjacency), self.marginal_share
         )
         gradient = NoisyGradient.of(
             problem, self.clip(problem), self.noise_multiplier, self.sampling_rate
@@ -212,7 +217,7 @@ class ScaledGD(Algorithm):
         """Means and variances of the columns as the first release gave them: post-processing of it
         alone.
         """
-        means, variances = Marginals.of(problem).moments(first, problem.n)
+        means, variances = self.layout(problem).moments(first, problem.n)
         return {"means": means, "variances": variances}
 
     def signal(self, problem: Problem) -> float:
@@ -258,7 +263,7 @@ class ScaledGD(Algorithm):
 
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
         """Return the last iterate in the columns of the problem, shape (outputs * d,)."""
-        layout = Marginals.of(problem)
+        layout = self.layout(problem)
         first, gradient, calibration = self.releases_of(problem)
         released = budget.release(first, layout.query)
         view = layout.scaling(released, first.sigma / problem.n, problem)

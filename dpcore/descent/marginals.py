@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from math import sqrt
+from math import inf, sqrt
 
 import numpy as np
 
@@ -27,6 +28,11 @@ NUMERIC_VARIANCE = (1e-4, 0.25)
 # beside it. That names a scale and proves nothing: the bar was set between columns of Bank (82 %,
 # where fine bins lose) and of Adult (92 %, where they gain). docs/benchmarks.md has other tables.
 DOMINANT = 6.0 / 7.0
+# From this n * mu of the gradients on fine blocks have sums in the release. Below it their means
+# are guessed from the coarser block: no gradients could tell their bins from chance, which is what
+# the sums are for (``Watch``; on Adult from 2,200, on bank-additional from 1,600 on), and noise
+# would hide most of 256 sums.
+TOLD_FROM = 2000.0
 # Share of the steps, from the first on, whose noisy gradients say whether a fine block moves. Their
 # mean has noise that falls with the root of their number, and the block loses their part of the
 # summed steps, 1 - (1 - 1/8)^2: a quarter.
@@ -44,46 +50,57 @@ class Marginals:
     1/2)^2 - 1/8) for each numeric column u. The real count of records stands inside the sums, so
     one record moves them by its own term only. Columns that no block names count as numeric; the
     constant column, if any, is the last and is not released.
+
+    ``guessed``: fine blocks without sums of their own, each behind the block that tells the same
+    coarsely; their means are guessed from that block's.
     """
 
     blocks: tuple[Block, ...]
     centers: Array
     numeric: Array
     intercept: bool
+    guessed: tuple[tuple[Block, Block], ...] = ()
 
     @classmethod
-    def of(cls, problem: Problem) -> Marginals:
-        """Layout of ``problem``; raises ``AssumptionNotMet`` for blocks that overlap or name no
-        feature.
+    def of(cls, problem: Problem, signal: float = inf) -> Marginals:
+        """Layout of ``problem`` at n * mu = ``signal``; raises ``AssumptionNotMet`` for blocks that
+        overlap or name no feature.
+
+        Both are public. Below ``TOLD_FROM`` fine blocks are guessed.
         """
-        features = problem.dimension - int(problem.intercept)
-        named = [column for block in problem.blocks for column in block.columns]
-        if len(set(named)) < len(named) or any(not 0 <= column < features for column in named):
-            raise AssumptionNotMet(
-                f"Expected blocks that name each of the {features} feature columns at most once "
-                "and not the constant column for 'scaled_gd', got others; correct blocks."
-            )
-        alone = sorted(set(range(features)) - set(named))
-        blocks = (*problem.blocks, *(Block((column,), "numeric") for column in alone))
-        centers = np.zeros(features)
+        blocks = every_block(problem)
+        centers = np.zeros(problem.dimension - int(problem.intercept))
         for block in blocks:
             centers[list(block.columns)] = 1.0 / max(len(block.columns), 2)
         numeric = np.array(
             [block.columns[0] for block in blocks if block.kind == "numeric"], dtype=int
         )
-        return cls(blocks, centers, numeric, problem.intercept)
+        guessed = refined(blocks) if signal < TOLD_FROM else ()
+        return cls(blocks, centers, numeric, problem.intercept, guessed)
+
+    @property
+    def released(self) -> list[Block]:
+        """The blocks that have sums."""
+        guessed = {block for _, block in self.guessed}
+        return [block for block in self.blocks if block not in guessed]
+
+    @property
+    def summed(self) -> Array:
+        """Their columns, ascending."""
+        guessed = [column for _, block in self.guessed for column in block.columns]
+        return np.delete(np.arange(len(self.centers)), guessed)
 
     def sensitivity(self, adjacency: Adjacency) -> float:
         """L2 sensitivity of the release.
 
-        Every block counts, a fine block too: whether it is used is read from this release, so it is
-        paid for first. Add/remove, per block of k >= 2 parts h >= 0 with sum s <= 1: |h - 1/k|^2 <=
-        s^2 - 2 s/k + 1/k, convex in s, so at most 1 - 1/k; 1/4 for a lone part, 1/4 + 1/64 for a
-        numeric column. Replace-one: |h - h'|^2 <= 2 per block and 1 for a lone part; for a numeric
-        (a - b)^2 (1 + (a + b)^2) <= 1 with a, b in [-1/2, 1/2].
+        Every block with sums counts, used or not: which of the fine ones is used is read from this
+        release, so they are paid for first. Add/remove, per block of k >= 2 parts h >= 0 with sum s
+        <= 1: |h - 1/k|^2 <= s^2 - 2 s/k + 1/k, convex in s, so at most 1 - 1/k; 1/4 for a lone
+        part, 1/4 + 1/64 for a numeric column. Replace-one: |h - h'|^2 <= 2 per block and 1 for a
+        lone part; for a numeric (a - b)^2 (1 + (a + b)^2) <= 1 with a, b in [-1/2, 1/2].
         """
         total = 0.0
-        for block in self.blocks:
+        for block in self.released:
             k = len(block.columns)
             if adjacency is Adjacency.ADD_REMOVE:
                 total += (
@@ -96,22 +113,32 @@ class Marginals:
         return ROUNDED * sqrt(total)
 
     def query(self, batch: LinearObjective) -> Array:
-        """The exact sums, shape (features + numeric columns,)."""
+        """The exact sums, shape (columns with sums + numeric columns,)."""
         rows = batch.within(self.blocks)
         features = len(self.centers)
         totals = rows.column_sum()[:features]
         # sum (u - 1/2)^2 - 1/8 = sum u^2 - sum u + count / 8
-        spread = (rows.square_sum()[:features] - totals)[self.numeric] + batch.n / 8.0
-        return np.concatenate([totals - batch.n * self.centers, spread])
+        second = (rows.square_sum()[:features] - totals)[self.numeric] + batch.n / 8.0
+        return np.concatenate([(totals - batch.n * self.centers)[self.summed], second])
 
     def moments(self, released: Array, n: int) -> tuple[Array, Array]:
-        """Means and variances of the columns from the released sums, within their ranges;
-        (features,) each.
+        """Means and variances of the columns from the released sums, within their ranges: parts of
+        a block are >= 0 with a sum of at most 1; (features,) each.
+
+        Not so those of a fine block: that would leave most of its bins without rows, and ``Watch``
+        would let a block move on what is left.
         """
-        features = len(self.centers)
-        means = np.clip(self.centers + released[:features] / n, 0.0, 1.0)
+        summed = self.summed
+        found = np.zeros(len(self.centers))
+        found[summed] = self.centers[summed] + released[: len(summed)] / n
+        means = np.clip(found, 0.0, 1.0)
+        for block in self.blocks:
+            if len(block.columns) > 1 and not block.fine:
+                means[list(block.columns)] = within_block(found[list(block.columns)])
+        for coarse, block in self.guessed:
+            means[list(block.columns)] = spread(means[list(coarse.columns)], len(block.columns))
         variances = means * (1.0 - means)
-        seconds = released[features:] / n + 0.125
+        seconds = released[len(summed) :] / n + 0.125
         variances[self.numeric] = np.clip(
             seconds - (means[self.numeric] - 0.5) ** 2, *NUMERIC_VARIANCE
         )
@@ -121,9 +148,9 @@ class Marginals:
         """Columns of the fine blocks that stay unused, by the released ``means`` alone; a mask
         (features,).
 
-        A fine block is used where its largest bin holds more than ``DOMINANT``: then nearly all
-        rows lie in one bin, the others have values of their own, and coarser columns cannot tell
-        those apart.
+        A fine block is used where its largest bin (the largest hat of the coarser block, if it is
+        guessed) holds more than ``DOMINANT``: then nearly all rows lie in one bin, the others have
+        values of their own, and coarser columns cannot tell those apart.
         """
         mask = np.zeros(len(self.centers), dtype=bool)
         for block in self.blocks:
@@ -159,18 +186,59 @@ class Marginals:
         return mask
 
     def fine_terms(self, view: Scaling) -> list[tuple[Array, Array]]:
-        """Of each fine block that ``view`` uses: its columns, and hats over its bins, as many as
-        the block before it (what tells the same coarsely) has columns, two at least.
+        """Of each fine block that ``view`` uses and that has sums: its columns, and hats over its
+        bins, as many as the block before it (what tells the same coarsely) has columns, two at
+        least.
         """
         found = []
+        released = set(self.released)
         for before, block in pairwise((Block((0,)), *self.blocks)):
             columns = np.array(block.columns)
-            if block.fine and view.scale[columns].max() > 0.0:
+            if block.fine and block in released and view.scale[columns].max() > 0.0:
                 hats = max(len(before.columns), 2)
                 at = (np.arange(len(columns)) + 0.5) / len(columns) * (hats - 1)
                 smooth = np.maximum(1.0 - np.abs(at[:, None] - np.arange(hats)), 0.0)
                 found.append((columns, smooth))
         return found
+
+
+def every_block(problem: Problem) -> tuple[Block, ...]:
+    """The blocks of ``problem``, and one for each column that none names."""
+    features = problem.dimension - int(problem.intercept)
+    named = [column for block in problem.blocks for column in block.columns]
+    if len(set(named)) < len(named) or any(not 0 <= column < features for column in named):
+        raise AssumptionNotMet(
+            f"Expected blocks that name each of the {features} feature columns at most once "
+            "and not the constant column for 'scaled_gd', got others; correct blocks."
+        )
+    alone = sorted(set(range(features)) - set(named))
+    return (*problem.blocks, *(Block((column,), "numeric") for column in alone))
+
+
+def refined(blocks: Sequence[Block]) -> tuple[tuple[Block, Block], ...]:
+    """Each fine block behind the one before it, where that has parts of its own."""
+    return tuple(pair for pair in pairwise(blocks) if pair[1].fine and len(pair[0].columns) > 1)
+
+
+def within_block(parts: Array) -> Array:
+    """The nearest parts >= 0 with a sum of at most 1 (Duchi et al. 2008, ICML, Figure 1)."""
+    kept: Array = np.maximum(parts, 0.0)
+    if kept.sum() <= 1.0:
+        return kept
+    falling = np.sort(parts)[::-1]
+    over = (np.cumsum(falling) - 1.0) / np.arange(1, len(parts) + 1)
+    nearest: Array = np.maximum(parts - over[falling > over][-1], 0.0)
+    return nearest
+
+
+def spread(hats: Array, bins: int) -> Array:
+    """Means of that many ``bins`` where all that is known are the means of ``hats`` over the same
+    range: the largest in the bin below its top, the rest evenly.
+    """
+    largest = int(hats.argmax())
+    means = np.full(bins, (1.0 - hats[largest]) / max(bins - 1, 1))
+    means[min(largest * bins // (len(hats) - 1), bins - 1)] = hats[largest]
+    return means
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ MUTANTS = [
     ),
     Mutant(
         "dpcore/descent/marginals.py",
-        "        total = 0.0\n        for block in self.blocks:",
+        "        total = 0.0\n        for block in self.released:",
         "        total = 0.0\n        for block in [one for one in self.blocks if not one.fine]:",
         "tests/test_auto_fine.py",
     ),
@@ -91,6 +91,37 @@ MUTANTS = [
         "dpcore/descent/marginals.py",
         "                    1.0 - 1.0 / k\n",
         "                    1.0 - 2.0 / k\n",
+        "tests/test_auto_fine.py",
+    ),
+    # below some n mu fine blocks have no sums, and only then
+    Mutant(
+        "dpcore/descent/marginals.py",
+        "refined(blocks) if signal < TOLD_FROM else ()",
+        "refined(blocks)",
+        "tests/test_auto_fine.py",
+    ),
+    Mutant(
+        "dpcore/descent/marginals.py",
+        "(totals - batch.n * self.centers)[self.summed]",
+        "totals - batch.n * self.centers",
+        "tests/test_auto_fine.py",
+    ),
+    Mutant(
+        "dpcore/descent/marginals.py",
+        "block.fine and block in released and",
+        "block.fine and",
+        "tests/test_auto_fine.py",
+    ),
+    Mutant(
+        "dpcore/descent/marginals.py",
+        "largest * bins // (len(hats) - 1)",
+        "largest * bins // len(hats)",
+        "tests/test_auto_fine.py",
+    ),
+    Mutant(
+        "dpcore/descent/marginals.py",
+        "parts - over[falling > over][-1]",
+        "parts - over[falling > over][0]",
         "tests/test_auto_fine.py",
     ),
     # which fine blocks move: by noisy gradients alone, against what drawing and noise explain
