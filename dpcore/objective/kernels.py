@@ -380,8 +380,7 @@ def dense_gradient(X, norms, y, begin, end, w, middle, loss, h, up, down, clip,
         for i in range(whole, m):
             for j in range(len(part)):
                 part[j] += zs[i] * np.float64(X[s + i, j])
-        for i in range(m):
-            mass += zs[i]
+        mass += sum_of(zs)
     for j in range(len(total)):
         total[j] += part[j]
     return mass
