@@ -323,6 +323,12 @@ def _require_same(done: Released, asked: Asked, subject: Subject) -> None:
             "without a graph, which a signed bundle does not get later; leave --export out, or "
             "use another name for --to."
         )
+    if asked.output is not None and asked.output.resolve() != done.folder.resolve():
+        raise InputError(
+            f"Expected no other --output for run {asked.run}, released as "
+            f"{asked.name}@{done.version} in {done.folder}, got {asked.output}; copy that folder, "
+            "which is whole and signed, or leave --output out."
+        )
 
 
 def _already(

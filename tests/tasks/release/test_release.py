@@ -93,6 +93,16 @@ def test_a_graph_is_not_left_out_of_a_bundle_without_a_word(
     assert (again[0], again[1]["changed"]) == (0, False)
 
 
+def test_a_second_place_for_a_bundle_is_not_left_out_without_a_word(
+    world: World, key: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    run_id = world.train()
+    first = release(world, run_id, "placed", key, capsys)[1]["bundle"]
+    code, answer = release(world, run_id, "placed", key, capsys, "-o", str(tmp_path / "other"))
+    assert code == 2 and f"in {first}" in answer["error"] and not (tmp_path / "other").exists()
+    assert release(world, run_id, "placed", key, capsys, "-o", first)[1]["changed"] is False
+
+
 def test_moved_alias_is_seen(world: World, key: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_id = world.train()
     assert release(world, run_id, "moved", key, capsys)[0] == 0
