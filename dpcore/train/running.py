@@ -138,22 +138,22 @@ def trace(
     noted: dict[int, dict[str, float]] = {}
     for note in notes:
         noted.setdefault(int(note["release"]), {}).update(note)
-    spent = _spending(planned)
-    return [{"release": k, **spent(events.prefix(k)), **noted.get(k, {})} for k in points]
+    spent = _spending(planned, events)
+    return [{"release": k, **spent(k), **noted.get(k, {})} for k in points]
 
 
-def _spending(planned: Planned) -> Callable[[Events], dict[str, float]]:
-    """What the first releases of the training spent with those before it, as a function of them;
+def _spending(planned: Planned, events: Events) -> Callable[[int], dict[str, float]]:
+    """What the first k releases of the training spent with those before it, as a function of k;
     nothing without a target.
     """
     target, before = planned.target, planned.before
     if target is None:
-        return lambda first: {}
+        return lambda k: {}
 
-    def after(first: Events) -> Events:
-        return before.then(first) if before else first
+    def first(k: int) -> Events:
+        return before.then(events.prefix(k)) if before else events.prefix(k)
 
     if target.accountant == "pld":
-        return lambda first: {"spent_epsilon": target.spent(after(first))}
+        return lambda k: {"spent_epsilon": target.spent(first(k))}
     plain, whole = target.plain(), planned.spent_epsilon
-    return lambda first: {"spent_epsilon": min(plain.spent(after(first)), whole)}
+    return lambda k: {"spent_epsilon": min(plain.spent(first(k)), whole)}
