@@ -46,7 +46,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # Rows that are encoded at a time: the frames of whole chunks would take some times the memory.
 SLICE = 65_536
 # Share of the free disk that shards may take, and bytes of a label.
-DISK_SHARE, LABEL_BYTES = 0.9, 8
+DISK_SHARE, LABEL_BYTES, NORM_BYTES = 0.9, 8, 8
 # Called with (rows written, None) after each shard; a flow says so to whoever waits.
 written: ContextVar[Callable[[int], None] | None] = ContextVar("written", default=None)
 
@@ -363,8 +363,9 @@ class Storage:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row on disk, label included."""
-        return 0 if self.coding is None else self.coding.layout.row_bytes + LABEL_BYTES
+        """Bytes of a row on disk: codes, label, and its norm, which passes keep where they can."""
+        beside = LABEL_BYTES + NORM_BYTES
+        return 0 if self.coding is None else self.coding.layout.row_bytes + beside
 
     def require_room(self, folder: Path | None) -> None:
         """Raise ``InputError`` where the disk of ``folder`` has no room for the public number of

@@ -69,6 +69,8 @@ def test_a_plan_names_columns_bytes_disk_passes_and_minutes(small: Path) -> None
     assert found["stored_columns"] >= 2
     assert found["passes"] == round(len(planned.events) * rate) > 4
     assert found["disk_gb"] == round(500_000_000 * found["row_bytes"] / 1e9, 3)
+    coding = choose(job).storage.coding
+    assert coding is not None and found["row_bytes"] == coding.layout.row_bytes + 8 + 8
     assert found["shards"] == 477 and found["minutes_about"] > found["encoding_minutes"] > 0.3
 
 
