@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dpcore.network.layers import STANDARD, by_weights, has_parameters, projected
+from dpcore.network.layers import STANDARD, applied, by_weights, has_parameters, projected
 from dpcore.network.passes import (
     LONG,
     Records,
@@ -50,10 +50,11 @@ class Closed:
 
     Where products between places stand for the norm, a layer is summed in float64 throughout, for
     its terms have sizes of s C, s = hidden**-0.5 (``Places._between``): 5e-5 C for the two sums
-    over a pass. That a and d are the same bits whoever else is in a pass of ``LEAST`` records or
-    more is asked of one pass alone, and not proved. Products of some processors break it where a
-    row is no multiple of 16 bytes (seen with MKL on AMD): there 1,024 records moved their sum by
-    1.2e-5 C beyond the part of the one that left, all roundings together, of the 5.5e-3 C kept.
+    over a pass. That a, d and what is formed of them are the same bits whoever else is in a pass
+    of ``LEAST`` records or more is asked of one pass alone, and not proved. Products of some
+    processors (seen with MKL on AMD) break it where a row is no multiple of 16 bytes, which is why
+    rows are filled up (``layers.applied``). What torch does inside other modules is not known:
+    ``Mapped`` computes in double.
     """
 
     def __init__(self, layers: list[nn.Module]) -> None:
@@ -63,7 +64,7 @@ class Closed:
         """Scores of each record, shape (n, outputs)."""
         n, (x, _) = len(x), filled(x, x)
         for layer in self.layers:
-            x = layer(framed(x))
+            x = applied(layer, framed(x))
         return x[:n]
 
     def backward(self, x: Tensor, y: Tensor) -> list[tuple[nn.Module, Tensor, Tensor]]:
@@ -76,7 +77,7 @@ class Closed:
         with torch.enable_grad():
             for layer in self.layers:
                 x = framed(x)
-                out = layer(x)
+                out = applied(layer, x)
                 if has_parameters(layer):
                     if not out.requires_grad:
                         out.requires_grad_()
@@ -175,12 +176,12 @@ class Places:
         if inputs * outputs > places * FORMED:
             self.a, self.d = by_weights(layer, at(a), d)
             return
-        self.formed = d.new_empty((n, inputs, outputs))
+        self.formed = d.new_empty((n, outputs, inputs))
         norms = d.new_empty(n) if inputs * outputs <= LONG else None
         step = max(1, NEAR // (inputs * (places + outputs)))
         for rows in (slice(start, start + step) for start in range(0, n, step)):
             left, right = by_weights(layer, at(a[rows]), d[rows])
-            torch.bmm(left.transpose(1, 2), right, out=self.formed[rows])
+            torch.bmm(right.transpose(1, 2), left, out=self.formed[rows])
             if norms is not None:
                 torch.linalg.vector_norm(self.formed[rows].flatten(1), dim=1, out=norms[rows])
         self.inner = lengths(self.formed) if norms is None else bounded(norms, self.formed)
@@ -221,7 +222,7 @@ class Places:
         out = channels_last(sums.of(weight))
         if self.formed is not None:
             formed = kept(self.formed, sound).flatten(1)
-            sums.add(weight, out.movedim(0, -1), share[:, None], formed, leaves)
+            sums.add(weight, out, share[:, None], formed, leaves)
         else:
             d, a = (
                 kept(self.d, sound).double() * share[:, None, None].double(),
@@ -326,7 +327,11 @@ def places_by_parameter(module: nn.Module) -> dict[str, list[str]]:
 
 class Mapped:
     """Clipped sums of any module: every record's gradient by ``parameters`` is formed, by
-    ``torch.func``, a few records at a time. Other parameters of the module are constants."""
+    ``torch.func``, a few records at a time. Other parameters of the module are constants.
+
+    In double: last bits of a record may depend on its place in a pass here, and are far below the
+    margin then.
+    """
 
     def __init__(
         self, module: nn.Module, parameters: dict[str, nn.Parameter] | None = None

@@ -49,6 +49,27 @@ class StandardConv2d(nn.Conv2d):
 
 
 STANDARD = (StandardLinear, StandardConv2d)
+# Rows of a linear layer's products are multiples of so many numbers: whole vector registers.
+ALIGNED = 16
+
+
+def applied(layer: nn.Module, x: Tensor) -> Tensor:
+    """``layer`` of records ``x``. Inputs, weights and outputs of a linear layer are filled up with
+    zeros to multiples of ``ALIGNED``.
+
+    Where rows begin anywhere in a register, some processors add the products of a row in an order
+    that depends on its place, there and in the derivatives: then one record more or less changes
+    the last bits of all others, which cancellation makes as large as it likes.
+    """
+    if not isinstance(layer, nn.Linear):
+        found: Tensor = layer(x)
+        return found
+    weight = directions(layer.weight) if type(layer) is StandardLinear else layer.weight
+    outputs, inputs = weight.shape
+    more = -inputs % ALIGNED, -outputs % ALIGNED
+    wide = F.pad(weight, (0, more[0], 0, more[1]))
+    scores = F.linear(F.pad(x, (0, more[0])), wide)[..., :outputs]
+    return scores.contiguous() if layer.bias is None else scores + layer.bias
 
 
 def by_weights(layer: nn.Module, a: Tensor, d: Tensor) -> tuple[Tensor, Tensor]:
@@ -150,3 +171,14 @@ def has_closed_form(layer: nn.Module) -> bool:
             and not isinstance(layer.padding, str)
         )
     return type(layer) in (nn.Linear, StandardLinear) or is_plain(layer)
+
+
+def closes(module: nn.Module) -> bool:
+    """Whether ``module`` is a sequence of layers with closed forms whose parameters are all
+    trained.
+    """
+    layers = layers_of(module)
+    return layers is not None and all(
+        has_closed_form(layer) and all(p.requires_grad for p in layer.parameters())
+        for layer in layers
+    )

@@ -14,11 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils.weight_norm import WeightNorm
 
 from dpcore.errors import InputError
 from dpcore.network.clipping import Closed, Mapped, framed, places_of
 from dpcore.network.images import Copies, Standardise, Upright
-from dpcore.network.layers import has_closed_form, has_parameters, layers_of
+from dpcore.network.layers import closes, has_parameters, layers_of
 from dpcore.network.models import Described, make_module
 from dpcore.network.passes import LEAST, MARGIN, MOST, Records, Sums, keys_of, passes
 from dpcore.network.refusals import (
@@ -52,16 +53,20 @@ class Network:
 
     def __init__(self, module: nn.Module, spec: Described) -> None:
         self.spec = spec
-        self.dtype = DTYPES[spec.precision]
         refuse_coarse_products()
         refuse_layers(module)
         refuse_ties(module)
         trained = {name for name, parameter in module.named_parameters() if parameter.requires_grad}
+        self.closed = closes(module)
+        self.dtype = DTYPES[spec.precision if self.closed else "double"]
         self.module = module.to(self.dtype).eval().requires_grad_(False)
         for layer in module.modules():
             if getattr(layer, "inplace", False):
                 switched: Any = layer
                 switched.inplace = False
+            for hook in layer._forward_pre_hooks.values():
+                if isinstance(hook, WeightNorm):  # a product of parameters, which .to() passes by
+                    setattr(layer, hook.name, hook.compute_weight(layer))
         self.parameters = {
             name: value for name, value in module.named_parameters() if name in trained
         }
@@ -83,7 +88,7 @@ class Network:
             if spec.shift or spec.mirror
             else None
         )
-        self.features, self.body, self.closed = self._split()
+        self.features, self.body = self._split()
         self.rows = self._rows()
 
     @classmethod
@@ -96,25 +101,18 @@ class Network:
         """Number of parameters."""
         return sum(parameter.numel() for parameter in self.parameters.values())
 
-    def _split(self) -> tuple[nn.Module | None, nn.Module, bool]:
-        """Public features, the rest, and whether the rest has a closed form."""
-        layers = layers_of(self.module)
-        if layers is None or not all(map(self._closes, layers)):
+    def _split(self) -> tuple[nn.Module | None, nn.Module]:
+        """Public features, and the rest."""
+        if not self.closed:
             self.sums: Closed | Mapped = Mapped(self.module, self.parameters)
             refuse_branches(self.sums, self.spec.inputs, self.dtype)
-            return None, self.module, False
+            return None, self.module
+        layers = layers_of(self.module) or []
         first = next(i for i, layer in enumerate(layers) if self._begins(layer))
         self.sums = Closed(layers[first:])
         return (
             (nn.Sequential(*layers[:first]) if first else None),
             nn.Sequential(*layers[first:]),
-            True,
-        )
-
-    def _closes(self, layer: nn.Module) -> bool:
-        """Whether ``layer`` has a closed form, and all its parameters are trained."""
-        return has_closed_form(layer) and all(
-            id(p) in self.added.shapes for p in layer.parameters()
         )
 
     def _begins(self, layer: nn.Module) -> bool:

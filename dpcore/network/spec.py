@@ -100,7 +100,7 @@ class NetworkSpec:
     record's gradient is the mean over K copies of its image that are moved and mirrored, and is
     clipped as one (``images.Copies``; De et al. 2022); losses and scores are of the image itself.
     ``seed`` draws the first parameters, in public. ``precision``: arithmetic of the network in
-    single (fast) or double.
+    single (fast) or double; modules of other than known layers take double.
     """
 
     inputs: int

@@ -160,7 +160,10 @@ class ModelSection(Section):
     arguments: dict[str, Any] = Field(
         default={}, description="of kind module, for example {width: 64}"
     )
-    precision: str = Field(default="single", description="single or double")
+    precision: str = Field(
+        default="single",
+        description="single or double; modules of other than known layers take double",
+    )
 
 
 DELTA = (

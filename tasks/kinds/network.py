@@ -50,9 +50,9 @@ CURVE_RECORDS = 10_000
 SINGLE = (
     f"the network computes in single precision: its clips are cut by {100 * MARGINS['single']:g} "
     "percent to cover the rounding of sums, with model.precision double by "
-    f"{100 * MARGINS['double']:g} percent; proved for any records, if one has the same bits "
-    "whoever stands beside it; where a processor does not keep to that, records moved a sum by "
-    "some 1e-5 of the clip norm more than their own part"
+    f"{100 * MARGINS['double']:g} percent, and so where a module is not made of known layers, for "
+    "it computes in double at any rate; proved for any records, if one has the same bits whoever "
+    "stands beside it, for which rows of products are filled up to whole registers"
 )
 
 

@@ -15,10 +15,11 @@ from torch import Tensor, nn
 from dpcore.errors import AssumptionNotMet
 from dpcore.network import clipping
 from dpcore.network.clipping import Dense, Places
+from dpcore.network.layers import StandardLinear, applied
 from dpcore.network.network import Network, NetworkObjective
-from dpcore.network.passes import LEAF, MARGIN, cut, keys_of, lengths, passes, shares
+from dpcore.network.passes import LEAF, MARGIN, Records, cut, keys_of, lengths, passes, shares
 from dpcore.network.spec import NetworkSpec
-from tests.dpcore.network.small import given
+from tests.dpcore.network.small import Twice, given
 
 pytest.importorskip("torch")
 pytest.importorskip("safetensors")
@@ -313,6 +314,67 @@ def test_a_record_moves_a_pass_by_its_own_part_wherever_the_others_stand(
         rest = np.delete(everyone, leaves)
         moved = total(everyone) - total(rest) - total(everyone[leaves : leaves + 1])
         assert np.linalg.norm(moved) < MARGIN[network.dtype] * clip / 50.0
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+@pytest.mark.parametrize(("side", "channels", "pool"), [(11, 7, 1), (19, 7, 2), (19, 10, 2)])
+def test_a_record_moves_a_pass_by_its_own_part_where_derivatives_cancel(
+    side: int, channels: int, pool: int, copies: int
+) -> None:
+    """Large weights that sum to nothing, an activation that is nearly straight: last bits of others
+    would count a thousandfold (1.01 C in all, where products depend on a row's place).
+    """
+    spec = NetworkSpec(inputs=3 * side**2, outputs=2, kind="mlp")
+    places = ((side - 1) // 2 // pool) ** 2
+    layers = [nn.Unflatten(1, (3, side, side)), nn.Conv2d(3, channels, 3, stride=2), nn.Tanh()]
+    layers += [nn.AvgPool2d(pool), nn.Flatten(), nn.Linear(channels * places, 2)]
+    network = Network(nn.Sequential(*layers), spec)
+    rng, clip, n = np.random.default_rng(0), 0.25, 300
+    large = rng.normal(size=(channels, places))
+    large = 1e4 * (large - large.mean(axis=1, keepdims=True)).ravel()
+    w = np.zeros(network.dimension)
+    w[: 27 * channels] = -network._start[: 27 * channels].numpy()  # a kernel of 0
+    w[-2 * len(large) - 2 : -2] = np.append(large, -large)
+    network.load(w)
+    x = network.described(0.5 + 1e-4 * rng.random((n * copies, spec.inputs)))
+    y = torch.as_tensor(rng.integers(0, 2, n))
+
+    def total(kept: np.ndarray) -> np.ndarray:
+        rows = (kept[:, None] * copies + np.arange(copies)).ravel()
+        sums = network.added
+        sums.start()
+        network.sums.add(Records(x[rows], y[kept], np.empty(0)), clip, [slice(0, len(kept))], sums)
+        return sums.total.numpy().copy()
+
+    everyone = np.arange(n)
+    rest, first = total(everyone[1:]), total(everyone[:1])
+    assert np.linalg.norm(total(everyone) - rest - first) < MARGIN[network.dtype] * clip / 100.0
+
+
+@pytest.mark.parametrize(("inputs", "outputs"), [(845, 2), (16, 32), (3, 17)])
+def test_rows_of_a_linear_layers_products_are_whole_registers(
+    inputs: int, outputs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[torch.Tensor] = []
+    plain = torch.nn.functional.linear
+    monkeypatch.setattr(
+        torch.nn.functional, "linear", lambda *given: seen.extend(given[:2]) or plain(*given)
+    )
+    x = torch.rand(7, inputs)
+    for layer in (nn.Linear(inputs, outputs), StandardLinear(inputs, outputs, bias=False)):
+        found = applied(layer, x)
+        assert all(part.shape[-1] % 16 == 0 for part in seen) and seen[1].shape[0] % 16 == 0
+        assert found.is_contiguous() and torch.allclose(found, layer(x), rtol=1e-5, atol=1e-6)
+        seen.clear()
+
+
+def test_modules_without_a_closed_form_compute_in_double() -> None:
+    spec = NetworkSpec(
+        inputs=196, outputs=4, kind="module", path="tests.dpcore.network.small:Twice"
+    )
+    network = Network(Twice().body, spec)
+    assert network.dtype == torch.float64 and not network.closed
+    assert all(value.dtype == torch.float64 for value in network.parameters.values())
 
 
 def test_sums_of_deep_networks_move_by_the_clip_norm_at_most() -> None:
