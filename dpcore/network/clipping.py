@@ -12,14 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import reduce
-from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dpcore.network.layers import STANDARD, applied, by_weights, has_parameters, projected
+from dpcore.network.layers import (
+    ALIGNED,
+    STANDARD,
+    applied,
+    by_weights,
+    has_parameters,
+    patches,
+    projected,
+)
 from dpcore.network.passes import (
     LONG,
     Records,
@@ -50,10 +57,11 @@ class Closed:
 
     Where products between places stand for the norm, a layer is summed in float64 throughout, for
     its terms have sizes of s C, s = hidden**-0.5 (``Places._between``): 5e-5 C for the two sums
-    over a pass. That a, d and what is formed of them are the same bits whoever else is in a pass
-    of ``LEAST`` records or more is asked of one pass alone, and not proved. Products of some
-    processors (seen with MKL on AMD) break it where a row is no multiple of 16 bytes, which is why
-    rows are filled up (``layers.applied``). What torch does inside other modules is not known:
+    over a pass. That a, d and what is formed of them are the same bits whoever else is in a pass is
+    asked of one pass alone, and not proved. Products of some processors (seen with MKL on AMD)
+    break it where a row is no multiple of 16 bytes, and steps number by number at the end of what a
+    thread has, which is why rows are filled up (``layers.applied``, ``whole``) and passes too
+    (``passes.filled``, for one thread or two). What torch does inside other modules is not known:
     ``Mapped`` computes in double.
     """
 
@@ -181,7 +189,11 @@ class Places:
         step = max(1, NEAR // (inputs * (places + outputs)))
         for rows in (slice(start, start + step) for start in range(0, n, step)):
             left, right = by_weights(layer, at(a[rows]), d[rows])
-            torch.bmm(right.transpose(1, 2), left, out=self.formed[rows])
+            if outputs % ALIGNED:
+                right = F.pad(right, (0, -outputs % ALIGNED))
+                self.formed[rows] = torch.bmm(right.transpose(1, 2), left)[:, :outputs]
+            else:
+                torch.bmm(right.transpose(1, 2), left, out=self.formed[rows])
             if norms is not None:
                 torch.linalg.vector_norm(self.formed[rows].flatten(1), dim=1, out=norms[rows])
         self.inner = lengths(self.formed) if norms is None else bounded(norms, self.formed)
@@ -200,9 +212,8 @@ class Places:
         norms and their sum. At least the share of S is added that bounds the terms of a clipped
         sum, too.
         """
-        products = torch.bmm(self.a, self.a.transpose(1, 2)).mul_(
-            torch.bmm(self.d, self.d.transpose(1, 2))
-        )
+        a, d = whole(self.a), whole(self.d)
+        products = torch.bmm(a, a.transpose(1, 2)).mul_(torch.bmm(d, d.transpose(1, 2)))
         total = products.sum((1, 2), dtype=torch.float64).clamp_min(0.0)
         limits = torch.finfo(self.a.dtype)
         u, least = limits.eps / 2.0, (2.0 * limits.tiny / limits.eps) ** 0.5
@@ -231,6 +242,13 @@ class Places:
             out += (d.flatten(0, 1).T @ a.flatten(0, 1)).view(out.shape)
         if self.bias is not None:
             sums.add(bias, sums.of(bias), kept(self.bias, sound), share[:, None], leaves)
+
+
+def whole(x: Tensor) -> Tensor:
+    """``x`` (n, places, k) with zeros behind, so that rows and records of it, and of its products,
+    are whole registers: then no last bit depends on a record's place (``layers.applied``).
+    """
+    return F.pad(x, (0, -x.shape[2] % ALIGNED, 0, -x.shape[1] % ALIGNED))
 
 
 def channels_last(x: Tensor) -> Tensor:
@@ -285,28 +303,6 @@ def framed(x: Tensor) -> Tensor:
         if x.dim() == 4 and x.shape[1] >= CHANNELS_LAST
         else x
     )
-
-
-def patches(layer: nn.Conv2d, a: Tensor) -> Tensor:
-    """What the kernel sees at each place, (n, places, kernel * channels); a strided copy, faster
-    than ``F.unfold``, place by place or number by number, whichever has the longer runs in memory.
-    """
-    (high, wide), (down, right), (rows, columns) = layer.kernel_size, layer.stride, layer.dilation
-    assert not isinstance(layer.padding, str)
-    pad_h, pad_w = layer.padding
-    a = a.permute(0, 2, 3, 1).contiguous()
-    if pad_h or pad_w:
-        a = F.pad(a, (0, 0, pad_w, pad_w, pad_h, pad_h))
-    n, height, width, channels = a.shape
-    across = (width - columns * (wide - 1) - 1) // right + 1
-    shape = (n, (height - rows * (high - 1) - 1) // down + 1, across, high, wide, channels)
-    record, row, column, channel = a.stride()
-    strides = (record, down * row, right * column, rows * row, columns * column, channel)
-    view = a.as_strided(shape, strides)
-    places, numbers = shape[1] * shape[2], high * wide * channels
-    if channels == right == 1 and across > wide:
-        return view.permute(0, 3, 4, 5, 1, 2).reshape(n, numbers, places).transpose(1, 2)
-    return view.reshape(n, places, numbers)
 
 
 def places_by_parameter(module: nn.Module) -> dict[str, list[str]]:
@@ -383,12 +379,3 @@ class Mapped:
     def squared_norms(self, x: Tensor, y: Tensor) -> Tensor:
         """Squared norm of each record's gradient, shape (n,)."""
         return total(lengths(g) for g in self.per_record(x, y).values())
-
-
-def places_of(layer: nn.Module, shape: tuple[int, ...]) -> int:
-    """How many numbers a record's patches have in a convolution with output ``shape``; 0 for other
-    layers.
-    """
-    if not isinstance(layer, nn.Conv2d):
-        return 0
-    return layer.in_channels * prod(layer.kernel_size) * prod(shape[2:])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -182,3 +184,34 @@ def closes(module: nn.Module) -> bool:
         has_closed_form(layer) and all(p.requires_grad for p in layer.parameters())
         for layer in layers
     )
+
+
+def patches(layer: nn.Conv2d, a: Tensor) -> Tensor:
+    """What the kernel sees at each place, (n, places, kernel * channels); a strided copy, faster
+    than ``F.unfold``, place by place or number by number, whichever has the longer runs in memory.
+    """
+    (high, wide), (down, right), (rows, columns) = layer.kernel_size, layer.stride, layer.dilation
+    assert not isinstance(layer.padding, str)
+    pad_h, pad_w = layer.padding
+    a = a.permute(0, 2, 3, 1).contiguous()
+    if pad_h or pad_w:
+        a = F.pad(a, (0, 0, pad_w, pad_w, pad_h, pad_h))
+    n, height, width, channels = a.shape
+    across = (width - columns * (wide - 1) - 1) // right + 1
+    shape = (n, (height - rows * (high - 1) - 1) // down + 1, across, high, wide, channels)
+    record, row, column, channel = a.stride()
+    strides = (record, down * row, right * column, rows * row, columns * column, channel)
+    view = a.as_strided(shape, strides)
+    places, numbers = shape[1] * shape[2], high * wide * channels
+    if channels == right == 1 and across > wide:
+        return view.permute(0, 3, 4, 5, 1, 2).reshape(n, numbers, places).transpose(1, 2)
+    return view.reshape(n, places, numbers)
+
+
+def places_of(layer: nn.Module, shape: tuple[int, ...]) -> int:
+    """How many numbers a record's patches have in a convolution with output ``shape``; 0 for other
+    layers.
+    """
+    if not isinstance(layer, nn.Conv2d):
+        return 0
+    return layer.in_channels * prod(layer.kernel_size) * prod(shape[2:])

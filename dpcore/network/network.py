@@ -17,9 +17,9 @@ from torch.nn import functional as F
 from torch.nn.utils.weight_norm import WeightNorm
 
 from dpcore.errors import InputError
-from dpcore.network.clipping import Closed, Mapped, framed, places_of
+from dpcore.network.clipping import Closed, Mapped, framed
 from dpcore.network.images import Copies, Standardise, Upright
-from dpcore.network.layers import closes, has_parameters, layers_of
+from dpcore.network.layers import closes, has_parameters, layers_of, places_of
 from dpcore.network.models import Described, make_module
 from dpcore.network.passes import LEAST, MARGIN, MOST, Records, Sums, keys_of, passes
 from dpcore.network.refusals import (

@@ -31,10 +31,11 @@ Array = np.ndarray
 MOST, LEAF, TOGETHER = 1024, 192, 8
 # Share taken off clips, by the network's precision. Norms are upper bounds.
 MARGIN = {torch.float32: MARGINS["single"], torch.float64: MARGINS["double"]}
-# A pass of fewer records is filled up to this many: libraries take other kernels for a few rows,
-# and the last digits of a record's scores and slopes would depend on how many others stand beside
-# it.
-LEAST = 16
+# Records of a pass at least, however large they are; and what a pass is filled up to a multiple of:
+# libraries take other kernels for a few rows, and other instructions for the last numbers that fill
+# no two registers of 16, here of each of two threads, so that the last digits of a record's scores
+# and slopes would depend on how many others stand beside it.
+LEAST, WHOLE = 16, 64
 # Squared norms of more numbers than this are formed in float64.
 LONG = 8192
 
@@ -136,13 +137,12 @@ class Sums:
 
 
 def filled(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Records ``x``, ``y`` with copies of the first behind them, where they are fewer than
-    ``LEAST``.
-    """
-    if len(x) >= LEAST:
+    """Records ``x``, ``y`` with copies of the first behind them, up to a multiple of ``WHOLE``."""
+    missing = -len(x) % WHOLE
+    if not missing or not len(x):
         return x, y
-    rows = torch.arange(LEAST).where(torch.arange(LEAST) < len(x), 0)
-    return x[rows], y[rows]
+    more = (torch.cat([part, part[:1].expand(missing, *part.shape[1:])]) for part in (x, y))
+    return next(more), next(more)
 
 
 def shares(squared: Tensor, clip_norm: float, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:

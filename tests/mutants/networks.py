@@ -97,7 +97,12 @@ MUTANTS = [
         ")(strokes",
         f"{TN}/test_images.py",
     ),
-    Mutant("dpcore/network/passes.py", "LEAST = 16", "LEAST = 1", f"{TN}/test_rounding.py"),
+    Mutant(
+        "dpcore/network/passes.py",
+        "LEAST, WHOLE = 16, 64",
+        "LEAST, WHOLE = 16, 1",
+        f"{TN}/test_rounding.py",
+    ),
     Mutant(
         "dpcore/network/clipping.py",
         "= total + hidden *",
@@ -209,6 +214,18 @@ MUTANTS = [
         "dpcore/network/network.py",
         'spec.precision if self.closed else "double"',
         "spec.precision",
+        "tests/dpcore/network/test_rounding.py",
+    ),
+    Mutant(
+        "dpcore/network/clipping.py",
+        "a, d = whole(self.a), whole(self.d)",
+        "a, d = self.a, self.d",
+        "tests/dpcore/network/test_rounding.py",
+    ),
+    Mutant(
+        "dpcore/network/clipping.py",
+        "if outputs % ALIGNED:",
+        "if outputs < 0:",
         "tests/dpcore/network/test_rounding.py",
     ),
 ]

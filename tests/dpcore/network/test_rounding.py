@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from dpcore.errors import AssumptionNotMet
 from dpcore.network import clipping
 from dpcore.network.clipping import Dense, Places
-from dpcore.network.layers import StandardLinear, applied
+from dpcore.network.layers import StandardConv2d, StandardLinear, applied
 from dpcore.network.network import Network, NetworkObjective
 from dpcore.network.passes import LEAF, MARGIN, Records, cut, keys_of, lengths, passes, shares
 from dpcore.network.spec import NetworkSpec
@@ -349,6 +349,48 @@ def test_a_record_moves_a_pass_by_its_own_part_where_derivatives_cancel(
     everyone = np.arange(n)
     rest, first = total(everyone[1:]), total(everyone[:1])
     assert np.linalg.norm(total(everyone) - rest - first) < MARGIN[network.dtype] * clip / 100.0
+
+
+@pytest.mark.parametrize("conv", [nn.Conv2d, StandardConv2d])
+@pytest.mark.parametrize("pool", [nn.Identity(), nn.MaxPool2d(2), nn.AvgPool2d(3, 2)])
+@pytest.mark.parametrize(("channels", "stride", "side"), [(5, 1, 11), (7, 2, 19), (9, 2, 12)])
+def test_inputs_and_derivatives_have_the_same_bits_whoever_stands_beside(
+    channels: int, stride: int, side: int, pool: nn.Module, conv: type[nn.Conv2d]
+) -> None:
+    """Layers of odd sizes, one record fewer in front of all others."""
+    torch.manual_seed(0)
+    layers = [conv(3, channels, 3, stride=stride, padding=1), nn.Tanh(), pool]
+    layers += [conv(channels, 5, 2), nn.ELU(), nn.Flatten()]
+    with torch.no_grad():
+        inputs = nn.Sequential(*layers)(torch.zeros(2, 3, side, side)).shape[1]
+    layers += [StandardLinear(inputs, 11), nn.Tanh(), nn.Linear(11, 3)]
+    x, y = torch.randn(90, 3, side, side), torch.randint(0, 3, (90,))
+    closed = clipping.Closed(layers)
+    for (_, a, d), (_, b, e) in zip(
+        closed.backward(x, y), closed.backward(x[1:], y[1:]), strict=True
+    ):
+        assert torch.equal(a[1:], b) and torch.equal(d[1:], e)
+
+
+@pytest.mark.parametrize("copies", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("channels", "outputs", "kernel", "side"),
+    [(1, 6, 5, 12), (1, 1, 3, 19), (3, 7, 3, 12), (9, 200, 5, 7), (65, 33, 3, 4), (10, 50, 5, 7)],
+)
+def test_gradients_and_norms_have_the_same_bits_whoever_stands_beside(
+    channels: int, outputs: int, kernel: int, side: int, copies: int
+) -> None:
+    """Of a convolution of odd sizes, formed or by products between places."""
+    torch.manual_seed(0)
+    layer = nn.Conv2d(channels, outputs, kernel)
+    x = 0.5 + 1e-4 * torch.randn(65 * copies, channels, side, side)
+    d = torch.randn(65 * copies, outputs, side - kernel + 1, side - kernel + 1)
+    d -= d.mean((2, 3), keepdim=True)
+    full = clipping.part_of(layer, x, d, copies)
+    rest = clipping.part_of(layer, x[copies:].clone(), d[copies:].clone(), copies)
+    assert torch.equal(full.squared()[1:], rest.squared())
+    if full.formed is not None:
+        assert torch.equal(full.formed[1:], rest.formed)
 
 
 @pytest.mark.parametrize(("inputs", "outputs"), [(845, 2), (16, 32), (3, 17)])
