@@ -227,7 +227,7 @@ def within_block(parts: Array) -> Array:
         return kept
     falling = np.sort(parts)[::-1]
     over = (np.cumsum(falling) - 1.0) / np.arange(1, len(parts) + 1)
-    nearest: Array = np.maximum(parts - over[falling > over][-1], 0.0)
+    nearest: Array = np.maximum(parts - max(over), 0.0)
     return nearest
 
 

@@ -8,6 +8,7 @@ the rows, so the result is the same bit for bit for any number of threads.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from math import inf
@@ -37,6 +38,8 @@ STORED: dict[type, tuple[str, Callable[[Any], list[Array]]]] = {
     Dense: ("dense_gradient", lambda rows: [rows.X]),
     SparsePick: ("csr_gradient", lambda rows: [*rows.source.unsigned, rows.picked]),
 }
+# Norms take at most this share of what a disk has left: ledger and records want room there too.
+SPARED = 0.5
 # Norms beyond this are left to the slow way, where quotients lose no digits.
 LONGEST = 1e100
 
@@ -149,8 +152,9 @@ def _norms(rows: CodedRows, squares: Squares) -> tuple[Array, bool]:
     files are kept in a file, from the second pass on.
     """
     whole = rows.whole if isinstance(rows, CodedPick) else rows
-    if whole.found is not None and whole.found[0] is squares:
-        known = whole.found[1]
+    found = whole.found  # read once: another thread may put those of another scaling there
+    if found is not None and found[0] is squares:
+        known = found[1]
         return known[rows.picked] if isinstance(rows, CodedPick) else known, True
     if isinstance(rows, CodedPick):
         return np.empty(0), False
@@ -168,6 +172,8 @@ def _room(rows: CodedRows) -> Array:
     if rows.table.folder is None or not hasattr(os, "posix_fallocate"):
         return np.empty(0)
     try:
+        if 8 * rows.n > SPARED * shutil.disk_usage(rows.table.folder).free:
+            return np.empty(0)
         with TemporaryFile(dir=rows.table.folder) as file:
             os.posix_fallocate(file.fileno(), 0, 8 * rows.n)
             return np.memmap(file, np.float64, "r+", shape=rows.n)
@@ -181,8 +187,8 @@ def _pays(rows: CodedPick, squares: Squares) -> bool:
     whole.asked += rows.n
     if _mapped(whole) or whole.asked < whole.n:
         return False
-    whole.asked = 0
-    return whole.found is None or whole.found[0] is not squares
+    whole.asked, found = 0, whole.found
+    return found is None or found[0] is not squares
 
 
 def _mapped(rows: CodedRows) -> bool:

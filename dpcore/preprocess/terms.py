@@ -249,10 +249,21 @@ def _importance(piece: Piece, own: Array, means: Array | None, variances: Array 
     values = own @ piece.heart.T
     share = np.full(values.shape[1], 1.0 / values.shape[1])
     if means is not None:
-        share = means[list(piece.hearts)]
-        share = share / max(float(share.sum()), 1.0)
+        share = _shares(piece, means)
     middle = values @ share
     return float(sqrt(max(np.mean(values**2 @ share - middle**2), 0.0)))
+
+
+def _shares(piece: Piece, means: Array) -> Array:
+    """Released means where a term's own columns have their values. Bins without sums of their own,
+    of which all but one have one mean, take those of the coarser columns between them.
+    """
+    found: Array = means[list(piece.hearts)]
+    coarse = [column for column in piece.columns if column not in piece.hearts]
+    if len(coarse) > 1 and np.ptp(np.delete(found, found.argmax())) == 0.0:
+        near = piece.heart[:, : len(coarse)]
+        found = near / np.maximum(near.sum(axis=0), 1e-300) @ means[coarse]
+    return found / max(float(found.sum()), 1.0)
 
 
 def pieces_of(encoder: Encoder | MatrixEncoder | Sequence[Piece]) -> Sequence[Piece]:

@@ -125,6 +125,24 @@ def test_terms_are_centred_and_weighed_by_marginals() -> None:
     assert term.importance == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(("middle", "width"), [(0.5, 0.1), (0.2, 0.06)])
+def test_bins_without_sums_weigh_as_the_hats_beside_them_say(middle: float, width: float) -> None:
+    """Their stored means are a guess: the largest hat's, and the rest evenly."""
+    made = Encoder(
+        (Column(name="x", low=0, high=1000),), numeric="hats(8)+bins(64)", normalise="none"
+    )
+    u = np.clip(np.random.default_rng(0).normal(middle, width, 4000), 0.0, 1.0)
+    X = made.transform(pd.DataFrame({"x": np.expm1(u * np.log1p(1000.0))}))
+    hats = np.asarray(X[:, :8].mean(axis=0)).ravel()
+    means = np.append(hats, np.full(64, (1.0 - hats.max()) / 63))
+    means[8 + int(hats.argmax() * 64 // 7)] = hats.max()
+    W = np.zeros((1, made.design.dimension))
+    W[0, :8] = np.arange(8) / 7
+    marginals = {"means": means, "variances": means * (1.0 - means)}
+    [term] = additive(made, W, True, marginals).terms
+    assert u.std() <= term.importance <= 1.8 * u.std()  # hats of a seventh blur it; evenly: 0.25
+
+
 def test_a_term_is_read_as_it_was_written() -> None:
     made = encoder("hats(8)+bins(32)")
     for term in additive(made, weights_for(made, 2), True, noise=0.1).terms:
