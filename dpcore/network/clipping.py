@@ -29,6 +29,7 @@ from dpcore.network.layers import (
 )
 from dpcore.network.passes import (
     LONG,
+    WHOLE,
     Records,
     Sums,
     bounded,
@@ -67,10 +68,11 @@ class Closed:
 
     def __init__(self, layers: list[nn.Module]) -> None:
         self.layers = layers
+        self.whole = WHOLE  # records that a pass is filled up to a multiple of
 
     def scores(self, x: Tensor) -> Tensor:
         """Scores of each record, shape (n, outputs)."""
-        n, (x, _) = len(x), filled(x, x)
+        n, (x, _) = len(x), filled(x, x, self.whole)
         for layer in self.layers:
             x = applied(layer, framed(x))
         return x[:n]
@@ -81,7 +83,7 @@ class Closed:
         """
         seen: list[tuple[nn.Module, Tensor, Tensor]] = []
         n, copies = len(x), copies_of(x, y)
-        x, y = filled(x, y.repeat_interleave(copies) if copies > 1 else y)
+        x, y = filled(x, y.repeat_interleave(copies) if copies > 1 else y, self.whole)
         with torch.enable_grad():
             for layer in self.layers:
                 x = framed(x)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import copy
-from math import inf
+from math import gcd, inf
 from typing import Any, Self
 
 import numpy as np
@@ -21,7 +21,7 @@ from dpcore.network.clipping import Closed, Mapped, framed
 from dpcore.network.images import Copies, Standardise, Upright
 from dpcore.network.layers import closes, has_parameters, layers_of, places_of
 from dpcore.network.models import Described, make_module
-from dpcore.network.passes import LEAST, MARGIN, MOST, Records, Sums, keys_of, passes
+from dpcore.network.passes import LEAST, MARGIN, MOST, WHOLE, Records, Sums, keys_of, passes
 from dpcore.network.refusals import (
     refuse_branches,
     refuse_coarse_products,
@@ -126,14 +126,17 @@ class Network:
     def _rows(self) -> int:
         """Records of one pass, from the shapes of the layers."""
         copies = self.spec.copies
-        if not self.closed:
+        if not isinstance(self.sums, Closed):
             return max(LEAST, min(MOST, FORMED_NUMBERS // self.dimension) // copies)
-        x, patches = self.described(np.zeros((1, self.spec.inputs))), 0
+        x, patches, whole = self.described(np.zeros((1, self.spec.inputs))), 0, 1
         with torch.no_grad():
             body: Any = self.body  # a sequence where there is a closed form
             for layer in body:
                 x = layer(x)
                 patches += places_of(layer, tuple(x.shape))
+                if not has_parameters(layer):  # then it may go number by number
+                    whole = max(whole, WHOLE // gcd(WHOLE, x.numel()))
+        self.sums.whole = whole
         most = min(MOST, PATCHES // patches) if patches else MOST
         return max(LEAST, most // copies)
 

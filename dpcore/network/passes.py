@@ -31,10 +31,10 @@ Array = np.ndarray
 MOST, LEAF, TOGETHER = 1024, 192, 8
 # Share taken off clips, by the network's precision. Norms are upper bounds.
 MARGIN = {torch.float32: MARGINS["single"], torch.float64: MARGINS["double"]}
-# Records of a pass at least, however large they are; and what a pass is filled up to a multiple of:
-# libraries take other kernels for a few rows, and other instructions for the last numbers that fill
-# no two registers of 16, here of each of two threads, so that the last digits of a record's scores
-# and slopes would depend on how many others stand beside it.
+# A pass is filled up to so many records, and what is computed number by number in it to a multiple
+# of so many numbers: libraries take other kernels for a few rows, and other instructions for the
+# last numbers that fill no two registers of 16, here of each of two threads. The last digits of a
+# record's scores and slopes would depend on how many others stand beside it.
 LEAST, WHOLE = 16, 64
 # Squared norms of more numbers than this are formed in float64.
 LONG = 8192
@@ -136,10 +136,12 @@ class Sums:
         out += few.view(out.shape)
 
 
-def filled(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Records ``x``, ``y`` with copies of the first behind them, up to a multiple of ``WHOLE``."""
-    missing = -len(x) % WHOLE
-    if not missing or not len(x):
+def filled(x: Tensor, y: Tensor, whole: int) -> tuple[Tensor, Tensor]:
+    """Records ``x``, ``y`` with copies of the first behind them, up to ``LEAST`` and a multiple of
+    ``whole``.
+    """
+    missing = max(LEAST - len(x), -len(x) % whole)
+    if missing <= 0 or not len(x):
         return x, y
     more = (torch.cat([part, part[:1].expand(missing, *part.shape[1:])]) for part in (x, y))
     return next(more), next(more)

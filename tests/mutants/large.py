@@ -36,7 +36,7 @@ MUTANTS = [
         NEIGHBOURS,
     ),
     # norms kept from one pass to the next
-    Mutant("dpcore/objective/fused.py", "whole.found[0] is squares:\n", "True:\n", CODED),
+    Mutant("dpcore/objective/fused.py", "found[0] is squares:\n", "True:\n", CODED),
     Mutant(
         "dpcore/objective/fused.py",
         "return known[rows.picked] if",
