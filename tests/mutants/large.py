@@ -5,6 +5,8 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 CODED = "tests/dpcore/objective/test_coded.py"
+NORMS = "tests/dpcore/objective/test_kept_norms.py"
+COLUMNS = "tests/dpcore/objective/test_columns_as_codes.py"
 LINES = "tests/dpcore/objective/test_lines.py"
 ROWS = "dpcore/objective/coded/rows.py"
 SHARDS = "tests/tasks/data/test_shards.py"
@@ -36,14 +38,14 @@ MUTANTS = [
         NEIGHBOURS,
     ),
     # norms kept from one pass to the next
-    Mutant("dpcore/objective/fused.py", "found[0] is squares:\n", "True:\n", CODED),
+    Mutant("dpcore/objective/fused.py", "found[0] is squares:\n", "True:\n", NORMS),
     Mutant(
         "dpcore/objective/fused.py",
         "return known[rows.picked] if",
         "return known[: rows.n] if",
-        CODED,
+        NORMS,
     ),
-    Mutant("dpcore/objective/fused.py", "if rows.asked_for is squares else", "if True else", CODED),
+    Mutant("dpcore/objective/fused.py", "if rows.asked_for is squares else", "if True else", NORMS),
     Mutant(
         "dpcore/objective/fused.py", "plain + len(hats) - len(hats) % 2", "plain + len(hats)", CODED
     ),
@@ -74,7 +76,7 @@ MUTANTS = [
         "dpcore/preprocess/coding.py",
         "if not (levelled(part.one) or levelled(part.other)):",
         "if False:",
-        CODED,
+        COLUMNS,
     ),
     Mutant(
         "dpcore/objective/coded/codes.py",
@@ -90,9 +92,9 @@ MUTANTS = [
         "dpcore/objective/coded/codes.py",
         "int(self.codes(k).max()) >= size",
         "int(self.codes(k).max()) > size",
-        CODED,
+        COLUMNS,
     ),
-    Mutant("dpcore/objective/coded/codes.py", "float(column.max()) <= 1.0", "True", CODED),
+    Mutant("dpcore/objective/coded/codes.py", "float(column.max()) <= 1.0", "True", COLUMNS),
     Mutant("dpcore/objective/shards.py", "np.all(rows[1:] >= rows[:-1])", "True", SHARDS),
     Mutant(
         "tasks/data/store.py",

@@ -101,7 +101,7 @@ MUTANTS = [
         "dpcore/network/passes.py",
         "LEAST, WHOLE = 16, 64",
         "LEAST, WHOLE = 16, 1",
-        f"{TN}/test_rounding.py",
+        f"{TN}/test_last_bits.py",
     ),
     Mutant(
         "dpcore/network/clipping.py",
@@ -208,24 +208,24 @@ MUTANTS = [
         "dpcore/network/layers.py",
         "more = -inputs % ALIGNED, -outputs % ALIGNED",
         "more = 0 * inputs, 0 * outputs",
-        "tests/dpcore/network/test_rounding.py",
+        f"{TN}/test_last_bits.py",
     ),
     Mutant(
         "dpcore/network/network.py",
         'spec.precision if self.closed else "double"',
         "spec.precision",
-        "tests/dpcore/network/test_rounding.py",
+        f"{TN}/test_last_bits.py",
     ),
     Mutant(
         "dpcore/network/clipping.py",
         "a, d = whole(self.a), whole(self.d)",
         "a, d = self.a, self.d",
-        "tests/dpcore/network/test_rounding.py",
+        f"{TN}/test_last_bits.py",
     ),
     Mutant(
         "dpcore/network/clipping.py",
         "if outputs % ALIGNED:",
         "if outputs < 0:",
-        "tests/dpcore/network/test_rounding.py",
+        f"{TN}/test_last_bits.py",
     ),
 ]

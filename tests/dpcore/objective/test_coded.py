@@ -4,7 +4,6 @@ lack anything.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from math import inf
 from pathlib import Path
@@ -14,7 +13,6 @@ import pandas as pd
 import pytest
 from scipy.sparse import csr_array
 
-from dpcore.errors import InputError
 from dpcore.features import Column
 from dpcore.losses import Hinge, HuberHinge, HuberRegression, Logistic, Sigmoid, Squared, Weighted
 from dpcore.objective import LinearObjective, compiled, fused
@@ -324,71 +322,6 @@ def test_a_slope_is_the_same_bits_wherever_its_record_stands(storage: str) -> No
     compiled.use(False)
 
 
-def full(*_: object) -> None:
-    raise OSError("no space left")
-
-
-def gradient_of(rows: CodedRows, shift, scale, w) -> np.ndarray:
-    fresh = LinearObjective(CodedRows(rows.table, rows.layout), Y, Logistic())
-    return fresh.transform(shift, scale).gradient_sum(w, 0.3)
-
-
-def test_norms_of_rows_are_looked_up_once_and_no_bit_changes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of the last scaling alone; of rows in files in a file without a name, if there is room."""
-    pytest.importorskip("numba")
-    rng = np.random.default_rng(7)
-    compiled.use()
-    for normalise in ("none", "cap"):
-        _, _, rows = encoded(normalise, single=True)
-        w, scales = rng.normal(size=rows.width), rng.uniform(0.5, 3, (2, rows.width))
-        parts = [np.memmap(tmp_path / f"{normalise}{k}", part.dtype, "w+", shape=part.shape)
-                 for k, part in enumerate(parts_of(rows.table))]  # fmt: skip
-        for mapped, part in zip(parts, parts_of(rows.table), strict=True):
-            mapped[:] = part
-        filed = CodedRows(Table(*parts, folder=tmp_path), rows.layout, rows.normalise)
-        made, other = (LinearObjective(r, Y, Logistic()) for r in (rows, filed))
-        files = len(list(tmp_path.iterdir()))
-        ways = [lambda o: o] + [lambda o, s=s: o.transform(0.5 * s, s) for s in scales]
-        for way in ways if normalise == "none" else ways[:1]:
-            one, copy = way(made), way(other)
-            inner = one.rows if one.rows.scaling is None else one.rows.inner
-            assert inner.found is None
-            first = one.gradient_sum(w, 0.3)
-            assert len(inner.found[1]) == N
-            assert np.array_equal(one.gradient_sum(w, 0.3), first)
-            kept = copy.rows if copy.rows.scaling is None else copy.rows.inner
-            for turn in range(3):  # looked up, looked up and kept, read
-                assert np.array_equal(copy.gradient_sum(w, 0.3), first)
-                assert (kept.found is None) == (turn == 0)
-            assert isinstance(kept.found[1], np.memmap) and len(list(tmp_path.iterdir())) == files
-            lengths = one.rows.lengths_at(slice(0, N))
-            if normalise == "none":
-                assert np.abs(inner.found[1] / lengths - 1.0).max() < 1e-12
-        if normalise == "none":  # two scalings of the same stored rows, in turn
-            one = made.transform(0.5 * scales[0], scales[0])
-            both = one, one.transform(scales[1], scales[1])
-            wanted = [gradient_of(rows, *view.rows.scaling, w) for view in both]
-            for view, sums in 2 * list(zip(both, wanted, strict=True)):
-                assert np.array_equal(view.gradient_sum(w, 0.3), sums)
-        monkeypatch.setattr(os, "posix_fallocate", full)
-        bare = LinearObjective(CodedRows(filed.table, filed.layout, normalise), Y, Logistic())
-        sums = [bare.gradient_sum(w, 0.3) for _ in range(3)]
-        assert bare.rows.found is None and all(np.array_equal(one, sums[0]) for one in sums)
-        monkeypatch.undo()
-        batches = LinearObjective(CodedRows(rows.table, rows.layout, rows.normalise), Y, Logistic())
-        sums = [batches.take(np.arange(k, N, 3)).gradient_sum(w, 0.3) for k in (0, 1, 2, 0, 1, 2)]
-        assert batches.rows.found is not None  # as many rows were picked as there are
-        assert all(np.array_equal(sums[k], sums[k + 3]) for k in range(3))
-        assert np.allclose(sum(sums[:3]), made.gradient_sum(w, 0.3), rtol=1e-12, atol=1e-12)
-    compiled.use(False)
-
-
-def parts_of(table: Table) -> tuple[np.ndarray, ...]:
-    return table.narrow, table.wide, table.fractions
-
-
 def test_one_record_moves_a_sum_by_its_clip_and_no_more(passes: str) -> None:
     """Add or remove: the largest move comes to C itself, so a missing clip would show; scores of
     any size, too.
@@ -469,90 +402,6 @@ def test_kept_machine_code_is_that_of_these_sources(
     compiled.use(False)
     assert len(set(names)) == 3 and names[0] == names[3]
     assert all(name.stat().st_mode & 0o777 == 0o700 for name in names)
-
-
-def test_a_number_with_a_declared_step_is_one_level_a_row_and_exact() -> None:
-    grid = Column(name="x", low=0, high=90, step=1)
-    plain = Column(name="x", low=0, high=90)
-    numbers = np.array([0.0, 1.0, 44.0, 90.0, 44.4, 44.6, -7.0, 1e300, -1e300])
-    nearest = np.array([0.0, 1.0, 44.0, 90.0, 44.0, 45.0, 0.0, 90.0, 0.0])
-    for numeric in ("minmax", "hats(8)", "log", "bins(7)", "centred"):
-        made = [
-            Encoder([column], normalise="none", numeric=numeric, sparse=True)
-            for column in (grid, plain)
-        ]
-        found = made[0].transform(pd.DataFrame({"x": numbers})).toarray()
-        same(found, made[1].transform(pd.DataFrame({"x": nearest})).toarray())
-        coding = Coding.of(made[0])
-        assert coding.layout.fractions == 0 and coding.layout.row_bytes == 1
-        rows = coding.rows(coding.table(pd.DataFrame({"x": numbers}), EncodingReport()))
-        assert np.array_equal(rows.X.toarray(), found)
-    assert Coding.of(Encoder([plain], normalise="none", numeric="hats(8)")).layout.fractions == 1
-
-
-@pytest.mark.parametrize(
-    ("high", "step"), [(10, 0.0), (10, -1), (10, 3), (10, float("nan")), (10, 1e-9), (1e300, 1)]
-)
-def test_a_step_that_is_no_grid_is_refused(high: float, step: float) -> None:
-    with pytest.raises(InputError, match="whole number of times"):
-        Column(name="x", low=0, high=high, step=step)
-    with pytest.raises(InputError, match="numeric column alone"):
-        Column(name="x", kind="flag", step=1)
-
-
-def test_two_crossed_numbers_with_fractions_have_no_codes() -> None:
-    for crosses, coded in (([["b", "e"]], False), ([["b", {"e": "bins(3)"}]], True)):
-        encoder = Encoder(COLUMNS, normalise="none", numeric="hats(8)", crosses=crosses)
-        assert (Coding.of(encoder) is not None) is coded
-
-
-def test_a_column_without_encoded_columns_is_coded_too() -> None:
-    columns = [
-        Column(name="only", kind="categorical", levels=("x",), drop_first=True),
-        Column(name="number", low=0, high=1),
-    ]
-    encoder = Encoder(columns)
-    coding = Coding.of(encoder)
-    frame = pd.DataFrame({"only": ["x", "x", "x"], "number": [0.0, 0.25, 1.0]})
-    rows = coding.rows(coding.table(frame, EncodingReport(), np.float64))
-    same(rows.X.toarray(), encoder.transform(frame))
-
-
-def test_columns_are_joined_into_bytes_and_their_rows_add_up() -> None:
-    def one_hot(levels: int, start: int) -> Columns:
-        places = np.arange(levels)
-        return Columns(
-            "c", csr_array((np.ones(levels), (places, start + places)), shape=(levels, 20))
-        )
-
-    layout = Layout([one_hot(6, 0), one_hot(5, 6), one_hot(9, 11)], np.zeros(20))
-    assert [sorted(group) for group in layout.groups] == [[0, 1], [2]]
-    assert layout.row_bytes == 2
-    codes = [RNG.integers(0, k, 50) for k in (6, 5, 9)]
-    rows = CodedRows(Table.of(layout, codes, []), layout)
-    wanted = np.zeros((50, 20))
-    for start, code in zip((0, 6, 11), codes, strict=True):
-        wanted[np.arange(50), start + code] = 1.0
-    same(rows.X.toarray(), wanted)
-
-
-def test_what_no_look_up_checks_is_refused_where_a_table_is_made() -> None:
-    basis = csr_array(np.eye(3))
-    slopes = csr_array(np.eye(3))
-    layout = Layout([Columns("a", basis, slopes)], np.zeros(3))
-    Table.of(layout, [np.array([0, 2])], [np.array([0.0, 1.0])])
-    for codes, fractions in (
-        ([0, 3], [0.0, 1.0]),
-        ([0, 2], [0.0, 1.1]),
-        ([0, 2], [-0.1, 1.0]),
-        ([0, 2], [0, np.nan]),
-    ):
-        with pytest.raises(InputError, match="altered"):
-            Table.of(layout, [np.array(codes)], [np.array(fractions)])
-    with pytest.raises(InputError, match="share"):
-        Layout([Columns("a", basis), Columns("b", basis)], np.zeros(3))
-    with pytest.raises(InputError, match="levels"):
-        Layout([Columns("a", csr_array((70_000, 3)))], np.zeros(3))
 
 
 def test_what_is_no_number_moves_nothing(passes: str) -> None:
