@@ -1,4 +1,6 @@
-"""Which layers have gradients in closed form; those that take weights centred and scaled."""
+"""Which layers have gradients in closed form, how they are applied to records, and those that take
+weights centred and scaled.
+"""
 
 from __future__ import annotations
 
@@ -56,8 +58,8 @@ ALIGNED = 16
 
 
 def applied(layer: nn.Module, x: Tensor) -> Tensor:
-    """``layer`` of records ``x``. Inputs, weights and outputs of a linear layer are filled up with
-    zeros to multiples of ``ALIGNED``.
+    """``layer`` of records ``x`` (n, ..., inputs), shape (n, ..., outputs). Inputs, weights and
+    outputs of a linear layer are filled up with zeros to multiples of ``ALIGNED``.
 
     Where rows begin anywhere in a register, some processors add the products of a row in an order
     that depends on its place, there and in the derivatives: then one record more or less changes
