@@ -141,27 +141,29 @@ def _coded(
 
     parts = in_chunks(len(y), work, workers)
     if len(norms) == rows.n and not isinstance(rows, CodedPick):
-        rows.found = squares, norms
+        rows.table.kept["norms"] = squares, norms
     sums, mass = np.asarray(sum(part[0] for part in parts)), float(sum(part[1] for part in parts))
     return layout.sums(sums[0], sums[1], mass), mass
 
 
 def _norms(rows: CodedRows, squares: Squares) -> tuple[Array, bool]:
     """Norms of rows, looked up once a scaling, and whether they are known; else room for them, none
-    where they are not to be kept: eight bytes a row, of the last scaling alone. Those of rows in
-    files are kept in a file, from the second pass on.
+    where they are not to be kept: eight bytes a row of a table, of the last scaling alone, whatever
+    of its views it is of. Those of rows in files are kept in a file, from the second pass on.
     """
     whole = rows.whole if isinstance(rows, CodedPick) else rows
-    found = whole.found  # read once: another thread may put those of another scaling there
+    kept = whole.table.kept
+    found = kept.get("norms")  # read once: another thread may put those of another scaling there
     if found is not None and found[0] is squares:
-        known = found[1]
+        known: Array = found[1]
         return known[rows.picked] if isinstance(rows, CodedPick) else known, True
     if isinstance(rows, CodedPick):
         return np.empty(0), False
+    kept.pop("norms", None)  # before there is room for others
     if not _mapped(rows):
         return np.empty(rows.n), False
-    room = _room(rows) if rows.asked_for is squares else np.empty(0)
-    rows.asked_for = squares
+    room = _room(rows) if kept.get("asked for") is squares else np.empty(0)
+    kept["asked for"] = squares
     return room, False
 
 
@@ -183,11 +185,11 @@ def _room(rows: CodedRows) -> Array:
 
 def _pays(rows: CodedPick, squares: Squares) -> bool:
     """Whether as many rows were picked by now as all are, and the norms of all are not known."""
-    whole = rows.whole
-    whole.asked += rows.n
-    if _mapped(whole) or whole.asked < whole.n:
+    whole, kept = rows.whole, rows.whole.table.kept
+    kept["picked"] = kept.get("picked", 0) + rows.n
+    if _mapped(whole) or kept["picked"] < whole.n:
         return False
-    whole.asked, found = 0, whole.found
+    kept["picked"], found = 0, kept.get("norms")
     return found is None or found[0] is not squares
 
 

@@ -330,7 +330,8 @@ class CodedStore:
         stem = f"{self.name}.shard-{len(self._shards):05d}"
         parts = {"codes8": table.narrow, "codes16": table.wide, "fractions": table.fractions}
         stored = (_stored(self.folder / f"{stem}.{name}", part) for name, part in parts.items())
-        return Table(*stored, folder=self.folder)
+        # not the folder of the rows, which is gone before the first pass
+        return Table(*stored, folder=self.folder.parent)
 
 
 def _parts(table: Table) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

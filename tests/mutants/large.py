@@ -11,6 +11,7 @@ LINES = "tests/dpcore/objective/test_lines.py"
 ROWS = "dpcore/objective/coded/rows.py"
 SHARDS = "tests/tasks/data/test_shards.py"
 WORKERS = "tests/tasks/data/test_workers.py"
+VIEWED = "tests/tasks/data/test_kept_views.py"
 NEIGHBOURS = "tests/neighbours/test_rows.py"
 KERNELS = "dpcore/objective/kernels.py"
 COMPILED = "dpcore/objective/coded/kernels.py"
@@ -45,7 +46,37 @@ MUTANTS = [
         "return known[: rows.n] if",
         NORMS,
     ),
-    Mutant("dpcore/objective/fused.py", "if rows.asked_for is squares else", "if True else", NORMS),
+    Mutant(
+        "dpcore/objective/fused.py",
+        "is squares else np.empty(0)",
+        "is squares or True else np.empty(0)",
+        NORMS,
+    ),
+    Mutant(
+        "dpcore/objective/fused.py",
+        '    kept.pop("norms", None)  # before',
+        "    # before",
+        NORMS,
+    ),
+    Mutant("tasks/data/store.py", "folder=self.folder.parent)", "folder=self.folder)", SHARDS),
+    Mutant(
+        "tasks/data/workers.py",
+        "key = pickle.dumps(step)",
+        "key = pickle.dumps(step[0])",
+        VIEWED,
+    ),
+    Mutant(
+        "tasks/data/workers.py",
+        "list(self.views)[:-VIEWS]",
+        "list(self.views)[: -9 * VIEWS]",
+        VIEWED,
+    ),
+    Mutant(
+        "tasks/data/workers.py",
+        "if any(isinstance(item, PerShard) for item in step[1]):",
+        "if not step[1]:",
+        VIEWED,
+    ),
     Mutant(
         "dpcore/objective/fused.py", "plain + len(hats) - len(hats) % 2", "plain + len(hats)", CODED
     ),

@@ -255,14 +255,16 @@ class Table:
     """Codes and fractions of n rows, column after column: ``narrow`` (k, n) uint8, ``wide`` (k, n)
     uint16, ``fractions`` (k, n) float32 or float64.
 
-    Arrays may be mapped files of ``folder``. Sums rely on codes below the number of levels and
-    fractions in [0, 1]: no look-up checks them, so ``check`` does, when a table is made or opened.
+    Arrays may be mapped files; ``folder`` is there as long as they are. Sums rely on codes below
+    the number of levels and fractions in [0, 1]: no look-up checks them, so ``check`` does, when a
+    table is made or opened. ``kept`` is what passes found last, for all views of the rows together.
     """
 
     narrow: Array
     wide: Array
     fractions: Array
     folder: Path | None = field(default=None, kw_only=True)
+    kept: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property
     def n(self) -> int:

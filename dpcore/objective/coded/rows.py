@@ -2,8 +2,8 @@
 
 Everything here is plain numpy, a stretch of rows at a time; ``dpcore.objective.fused`` has compiled
 passes for what a training asks most. No norm is stored here: a row's bound is looked up like its
-score, so a table of any length takes the memory of one stretch. Compiled passes keep them beside
-the rows, in memory or in a file.
+score, so a table of any length takes the memory of one stretch. Compiled passes keep them with the
+table, in memory or in a file.
 """
 
 from __future__ import annotations
@@ -47,10 +47,6 @@ class CodedRows(Rows):
         self._table, self.layout, self.normalise = table, layout, normalise
         self.seen = np.arange(len(layout.sizes)) if seen is None else seen
         self.measured = layout if measured is None else measured
-        # norms of all rows that passes found for the last tables, these, and rows picked since
-        self.found: tuple[Squares, Array] | None = None
-        self.asked_for: Squares | None = None
-        self.asked = 0
         self.n, self.width = table.n, layout.width
         self._zero, self._one = np.zeros(self.width), np.ones(self.width)
 

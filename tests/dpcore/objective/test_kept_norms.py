@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpcore.losses import Logistic
-from dpcore.objective import LinearObjective, compiled
+from dpcore.objective import LinearObjective, compiled, fused
 from dpcore.objective.coded import CodedRows, Table
 from tests.dpcore.objective.test_coded import N, Y, encoded
 
@@ -18,8 +18,17 @@ def full(*_: object) -> None:
     raise OSError("no space left")
 
 
+def norms_of(view: LinearObjective) -> np.ndarray | None:
+    """What is kept of the norms of this view; of others of the same rows there must be nothing."""
+    scaling = view.rows.scaling
+    inner = view.rows if scaling is None else view.rows.inner
+    asked = inner.plain_squares if scaling is None else inner.squares_of(*scaling)
+    squares, norms = inner.table.kept.get("norms", (asked, None))
+    return norms if squares is asked else None
+
+
 def gradient_of(rows: CodedRows, shift, scale, w) -> np.ndarray:
-    fresh = LinearObjective(CodedRows(rows.table, rows.layout), Y, Logistic())
+    fresh = LinearObjective(CodedRows(Table(*parts_of(rows.table)), rows.layout), Y, Logistic())
     return fresh.transform(shift, scale).gradient_sum(w, 0.3)
 
 
@@ -30,6 +39,13 @@ def test_norms_of_rows_are_looked_up_once_and_no_bit_changes(
     pytest.importorskip("numba")
     rng = np.random.default_rng(7)
     compiled.use()
+    room = fused._room
+
+    def alone(rows: CodedRows) -> np.ndarray:
+        assert "norms" not in rows.table.kept  # those of the last scaling are let go before
+        return room(rows)
+
+    monkeypatch.setattr(fused, "_room", alone)
     for normalise in ("none", "cap"):
         _, _, rows = encoded(normalise, single=True)
         w, scales = rng.normal(size=rows.width), rng.uniform(0.5, 3, (2, rows.width))
@@ -43,33 +59,35 @@ def test_norms_of_rows_are_looked_up_once_and_no_bit_changes(
         ways = [lambda o: o] + [lambda o, s=s: o.transform(0.5 * s, s) for s in scales]
         for way in ways if normalise == "none" else ways[:1]:
             one, copy = way(made), way(other)
-            inner = one.rows if one.rows.scaling is None else one.rows.inner
-            assert inner.found is None
+            assert norms_of(one) is None
             first = one.gradient_sum(w, 0.3)
-            assert len(inner.found[1]) == N
+            assert len(norms_of(one)) == N
+            if normalise == "none":
+                lengths = one.rows.lengths_at(slice(0, N))
+                assert np.abs(norms_of(one) / lengths - 1.0).max() < 1e-12
             assert np.array_equal(one.gradient_sum(w, 0.3), first)
-            kept = copy.rows if copy.rows.scaling is None else copy.rows.inner
             for turn in range(3):  # looked up, looked up and kept, read
                 assert np.array_equal(copy.gradient_sum(w, 0.3), first)
-                assert (kept.found is None) == (turn == 0)
-            assert isinstance(kept.found[1], np.memmap) and len(list(tmp_path.iterdir())) == files
-            lengths = one.rows.lengths_at(slice(0, N))
-            if normalise == "none":
-                assert np.abs(inner.found[1] / lengths - 1.0).max() < 1e-12
+                assert (norms_of(copy) is None) == (turn == 0)
+            kept = norms_of(copy)
+            assert isinstance(kept, np.memmap) and len(list(tmp_path.iterdir())) == files
         if normalise == "none":  # two scalings of the same stored rows, in turn
             one = made.transform(0.5 * scales[0], scales[0])
             both = one, one.transform(scales[1], scales[1])
             wanted = [gradient_of(rows, *view.rows.scaling, w) for view in both]
             for view, sums in 2 * list(zip(both, wanted, strict=True)):
                 assert np.array_equal(view.gradient_sum(w, 0.3), sums)
-        monkeypatch.setattr(os, "posix_fallocate", full)
-        bare = LinearObjective(CodedRows(filed.table, filed.layout, normalise), Y, Logistic())
+        full_disk = pytest.MonkeyPatch()
+        full_disk.setattr(os, "posix_fallocate", full)
+        again = Table(*parts, folder=tmp_path)
+        bare = LinearObjective(CodedRows(again, filed.layout, normalise), Y, Logistic())
         sums = [bare.gradient_sum(w, 0.3) for _ in range(3)]
-        assert bare.rows.found is None and all(np.array_equal(one, sums[0]) for one in sums)
-        monkeypatch.undo()
-        batches = LinearObjective(CodedRows(rows.table, rows.layout, rows.normalise), Y, Logistic())
+        assert norms_of(bare) is None and all(np.array_equal(one, sums[0]) for one in sums)
+        full_disk.undo()
+        bare = Table(*parts_of(rows.table))
+        batches = LinearObjective(CodedRows(bare, rows.layout, rows.normalise), Y, Logistic())
         sums = [batches.take(np.arange(k, N, 3)).gradient_sum(w, 0.3) for k in (0, 1, 2, 0, 1, 2)]
-        assert batches.rows.found is not None  # as many rows were picked as there are
+        assert norms_of(batches) is not None  # as many rows were picked as there are
         assert all(np.array_equal(sums[k], sums[k + 3]) for k in range(3))
         assert np.allclose(sum(sums[:3]), made.gradient_sum(w, 0.3), rtol=1e-12, atol=1e-12)
     compiled.use(False)

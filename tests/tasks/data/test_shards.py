@@ -78,6 +78,27 @@ def test_sums_over_shards_are_those_over_the_matrix(
     assert np.abs(parts.X.every(7) @ w - (whole.X @ w)[::7]).max() < 1e-5
 
 
+def test_norms_are_kept_beside_the_rows_though_their_folder_is_gone(
+    small: Path, short: None, tmp_path: Path
+) -> None:
+    """From the second pass on, eight bytes a row as a plan counts, in files without a name."""
+    pytest.importorskip("numba")
+    parts = loaded(small, True, tmp_path / "spool").train
+    sums = parts.X.objective(parts.y, LinearObjective, Logistic())
+    scales = RNG.uniform(0.5, 2, (2, sums.dimension))
+    compiled.use()
+    for scale in scales:
+        view = sums.transform(0.5 * scale, scale)
+        for turn in range(3):
+            view.gradient_sum(scale, 0.3)
+            found = [part.table.kept.get("norms") for part in parts.X.parts]
+            assert [one is None for one in found] == 5 * [turn == 0]
+    compiled.use(False)
+    assert all(isinstance(norms, np.memmap) for _, norms in found)
+    assert sum(norms.nbytes for _, norms in found) == spool.NORM_BYTES * 300
+    assert list((tmp_path / "spool").iterdir()) == []
+
+
 def test_the_folder_is_private_and_gone_when_the_rows_are_read(
     small: Path, short: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
