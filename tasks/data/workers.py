@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import pickle
 import tempfile
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,7 +27,7 @@ from dpcore.errors import InputError
 from dpcore.losses import Loss
 from dpcore.objective import compiled
 from dpcore.objective.linear import LinearObjective
-from dpcore.objective.shards import Step, ask
+from dpcore.objective.shards import PerShard, Step, ask
 from dpcore.preprocess import Encoder
 from dpcore.preprocess.coding import Coding
 from dpcore.problem import Adjacency
@@ -37,6 +38,8 @@ from tasks.schema import Schema
 
 # Seconds that a worker keeps rows which nobody asks for, and words of errors.
 IDLE, WORDS = 3600.0, 86_400.0
+# Steps of views that a worker knows again, the last ones: a training takes one or two at a time.
+VIEWS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +88,27 @@ class ChangedRows(InputError):
 
 @dataclass(slots=True)
 class _Rows:
-    """The shards of one driver's files on this worker, by file and side, and when they were asked
-    last.
+    """The shards of one driver's files on this worker, by file and side, when they were asked last,
+    and the last views of them.
     """
 
     files: dict[int, dict[str, list[LinearObjective]]] = field(default_factory=dict)
     digests: dict[int, str] = field(default_factory=dict)
     asked: float = 0.0
+    views: dict[bytes, Step] = field(default_factory=dict)
+
+    def seen(self, step: Step) -> Step:
+        """The view as it was asked for first, if it is one of the last: a question brings a copy of
+        what makes it, and a shard knows a view, and the norms in it, by the objects that make it.
+        Rows of a batch, which are secret, are not kept.
+        """
+        if any(isinstance(item, PerShard) for item in step[1]):
+            return step
+        key = pickle.dumps(step)
+        found = self.views[key] = self.views.pop(key, step)
+        for old in list(self.views)[:-VIEWS]:
+            del self.views[old]
+        return found
 
 
 _held: dict[str, _Rows] = {}
@@ -107,6 +124,7 @@ def answer(source: Source, question: Question) -> dict[int, tuple[str, Any]]:
     def sums(file: int) -> list[Any]:
         steps, arguments = question.given[file]
         parts = _rows(source, file, question.rows.get(file))[question.side]
+        steps = [_held[source.token].seen(step) for step in steps]
         return [ask(part, k, steps, question.name, arguments) for k, part in enumerate(parts)]
 
     return _told_of(source, question.given, sums)
