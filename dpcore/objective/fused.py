@@ -162,25 +162,31 @@ def _norms(rows: CodedRows, squares: Squares) -> tuple[Array, bool]:
     kept.pop("norms", None)  # before there is room for others
     if not _mapped(rows):
         return np.empty(rows.n), False
-    room = _room(rows) if kept.get("asked for") is squares else np.empty(0)
+    room = _room(rows, np.float64) if kept.get("asked for") is squares else np.empty(0)
     kept["asked for"] = squares
     return room, False
 
 
-def _room(rows: CodedRows) -> Array:
+def beside(rows: Rows, kind: type[np.generic]) -> Array:
+    """A number a row, not yet set, where the rows are: in a file if there is room, or in memory."""
+    found = _room(rows, kind) if type(rows) is CodedRows and _mapped(rows) else np.empty(0, kind)
+    return found if len(found) == rows.n else np.empty(rows.n, kind)
+
+
+def _room(rows: CodedRows, kind: type[np.generic]) -> Array:
     """A number a row in a file without a name beside those of the rows; none where the disk is
     full or the system cannot say so before.
     """
     if rows.table.folder is None or not hasattr(os, "posix_fallocate"):
-        return np.empty(0)
+        return np.empty(0, kind)
     try:
         if 8 * rows.n > SPARED * shutil.disk_usage(rows.table.folder).free:
             return np.empty(0)
         with TemporaryFile(dir=rows.table.folder) as file:
             os.posix_fallocate(file.fileno(), 0, 8 * rows.n)
-            return np.memmap(file, np.float64, "r+", shape=rows.n)
+            return np.memmap(file, kind, "r+", shape=rows.n)
     except OSError:
-        return np.empty(0)
+        return np.empty(0, kind)
 
 
 def _pays(rows: CodedPick, squares: Squares) -> bool:

@@ -314,6 +314,7 @@ class LinearObjective:
         """
         known = self._views.get(kind)
         if known is None or any(old is not new for old, new in zip(known[0], key, strict=True)):
+            self._views.pop(kind, None)  # before there is room for another
             known = self._views[kind] = key, form()
         view: View = known[1]
         return view

@@ -83,14 +83,13 @@ class MulticlassObjective(LinearObjective):
 
     @cached_property
     def labels(self) -> Array:
-        """Class numbers, shape (n,)."""
-        return self.y.astype(np.int64)
+        """Class numbers, shape (n,), kept where the rows are: what softmax reads."""
+        return self._beside(self.y, np.int64)
 
     def _check_labels(self, problem: Problem) -> None:
         """Class numbers 0 .. outputs - 1."""
-        if np.any(self.labels != self.y) or np.any(
-            (self.labels < 0) | (self.labels >= problem.outputs)
-        ):
+        numbered = self.y.astype(np.int64)
+        if np.any(numbered != self.y) or np.any((numbered < 0) | (numbered >= problem.outputs)):
             raise InputError(
                 f"Expected class numbers 0 to {problem.outputs - 1} as labels, got others; encode "
                 "the classes."
@@ -100,17 +99,26 @@ class MulticlassObjective(LinearObjective):
         return self._taken(self.rows.take(rows), rows)
 
     def against_rest(self, label: int, loss: Loss) -> LinearObjective:
-        """The same rows with label +1 for class ``label`` and -1 for all others; formed once."""
+        """The same rows with label +1 for class ``label`` and -1 for all others; formed once, and
+        kept until the next class has its turn.
+        """
 
         def form() -> LinearObjective:
-            return self.with_labels(np.where(self.labels == label, 1.0, -1.0), loss)
+            y = self._beside(np.where(self.y == label, 1.0, -1.0), np.float64)
+            return self.with_labels(y, loss)
 
-        return self._kept(("against", label), (loss,), form)
+        return self._kept("against", (label, loss), form)
+
+    def _beside(self, y: Array, kind: type[np.generic]) -> Array:
+        """A number for each row, kept where the rows are."""
+        found = fused.beside(self.rows, kind)
+        found[...] = y
+        return found
 
     def right_count(self, w: Array) -> float:
         """How many records have their own class as the one of largest score, for ``w`` (K * d,)."""
         columns = readable(w.reshape(-1, self.dimension).T)
-        parts = (np.argmax(z, axis=1) == self.labels[rows] for rows, z in self.rows.scores(columns))
+        parts = (np.argmax(z, axis=1) == self.y[rows] for rows, z in self.rows.scores(columns))
         return float(sum(part.sum() for part in parts))
 
     def gradient_sum(self, w: Array, clip_norm: float = inf) -> Array:

@@ -355,17 +355,20 @@ def _stored(path: Path, part: np.ndarray) -> np.ndarray:
 @dataclass(frozen=True, slots=True)
 class Storage:
     """How the rows of a training are kept: as codes where there is a ``coding``, and in ``shards``;
-    ``n`` is public.
+    ``n`` is public, and so is whether labels are several ``classes``.
     """
 
     coding: Coding | None = None
     shards: bool = False
     n: int = 0
+    classes: bool = False
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row on disk: codes, label, and its norm, which passes keep where they can."""
-        beside = LABEL_BYTES + NORM_BYTES
+        """Bytes of a row on disk: codes, label, and what passes keep where they can: its norm, and
+        of several classes the label that one of them sees.
+        """
+        beside = LABEL_BYTES * (1 + self.classes) + NORM_BYTES
         return 0 if self.coding is None else self.coding.layout.row_bytes + beside
 
     def require_room(self, folder: Path | None) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 
@@ -65,6 +65,7 @@ def choose(job: Job) -> Choice:
     asked = "auto" if engine is None else engine.kind
     coding = coding_of(job)
     lacking = why_not_sharded(job, coding)
+    shards = Storage(coding, True, job.problem.n, job.problem.outputs > 1)
     if asked in ("shards", "dask"):
         if lacking:
             raise InputError(
@@ -73,16 +74,14 @@ def choose(job: Job) -> Choice:
             )
         if asked == "dask" and (lacking := why_not_dask(job)):
             raise InputError(f"Expected no engine.kind=dask {lacking}; use engine.kind=shards.")
-        return Choice(asked, "as engine.kind says", Storage(coding, True, job.problem.n))
+        return Choice(asked, "as engine.kind says", shards)
     size = matrix_bytes(job, coding)
     if asked == "auto" and not lacking and size >= LARGE:
         kind, more = beyond_memory(job)
         reason = f"a matrix of {job.problem.n:,} rows would take {size / 1e9:.3g} GB{more}"
-        return Choice(kind, reason, Storage(coding, True, job.problem.n))
+        return Choice(kind, reason, shards)
     if asked == "auto" and worth_codes(job, coding) and not lacking:
-        return Choice(
-            "memory", "as codes, for compiled sums", Storage(coding, False, job.problem.n)
-        )
+        return Choice("memory", "as codes, for compiled sums", replace(shards, shards=False))
     return Choice("memory", "as a matrix", PLAIN)
 
 

@@ -12,6 +12,7 @@ ROWS = "dpcore/objective/coded/rows.py"
 SHARDS = "tests/tasks/data/test_shards.py"
 WORKERS = "tests/tasks/data/test_workers.py"
 VIEWED = "tests/tasks/data/test_kept_views.py"
+BYTES = "tests/tasks/kinds/test_kept_bytes.py"
 NEIGHBOURS = "tests/neighbours/test_rows.py"
 KERNELS = "dpcore/objective/kernels.py"
 COMPILED = "dpcore/objective/coded/kernels.py"
@@ -58,6 +59,13 @@ MUTANTS = [
         "    # before",
         NORMS,
     ),
+    Mutant(
+        "dpcore/objective/multiclass.py",
+        'self._kept("against", (label, loss), form)',
+        'self._kept(("against", label), (loss,), form)',
+        BYTES,
+    ),
+    Mutant("tasks/data/store.py", "LABEL_BYTES * (1 + self.classes)", "LABEL_BYTES", BYTES),
     Mutant("tasks/data/store.py", "folder=self.folder.parent)", "folder=self.folder)", SHARDS),
     Mutant(
         "tasks/data/workers.py",

@@ -41,9 +41,9 @@ def test_norms_of_rows_are_looked_up_once_and_no_bit_changes(
     compiled.use()
     room = fused._room
 
-    def alone(rows: CodedRows) -> np.ndarray:
+    def alone(rows: CodedRows, kind: type) -> np.ndarray:
         assert "norms" not in rows.table.kept  # those of the last scaling are let go before
-        return room(rows)
+        return room(rows, kind)
 
     monkeypatch.setattr(fused, "_room", alone)
     for normalise in ("none", "cap"):
