@@ -1,12 +1,13 @@
 """Secret random numbers, and noise drawn in a way that survives the known attacks on floating-point
 noise.
 
-**Generator.** One ChaCha20 stream a run, with a 256-bit key from the operating system that is kept
-nowhere. It is randomgen's bit generator under ``numpy.random.Generator``: every vectorised sampler
-of numpy on a cryptographic stream, 40 million normals a second, wheels for Python 3.11 to 3.13.
-Compared: OpenDP has proved samplers, but draws one value a call through a C interface (some 10^5 a
-second), with its own value types and no permutations or index samples, which the batches here need
-too; AES counter mode is faster where the processor helps and four times slower elsewhere.
+**Generator.** One stream a run, with a key from the operating system that is kept nowhere: AES-128
+in counter mode where the processor has instructions for it (4 ns a word of 64 bits), ChaCha20 with
+256 bits elsewhere (17 ns; AES without instructions is slower yet). Both are bit generators of
+randomgen under ``numpy.random.Generator``: every vectorised sampler of numpy on a cryptographic
+stream, wheels for Python 3.11 to 3.13. Compared: OpenDP has proved samplers, but draws one value a
+call through a C interface (some 10^5 a second), with its own value types and no permutations or
+index samples, which the batches here need too.
 
 **Two forms of noise** (Mironov 2012 for the attack that both answer).
  - *rounded* (default): floating-point noise, and the noisy output is rounded to a power-of-two grid
@@ -24,11 +25,11 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from math import ceil, floor, frexp, log2, sqrt
+from math import ceil, floor, frexp, log1p, log2, sqrt
 from typing import Any
 
 import numpy as np
-from randomgen import ChaCha
+from randomgen import AESCounter, ChaCha
 
 from dpcore.errors import InputError, here, require_maker
 
@@ -85,11 +86,25 @@ class SecretGenerator(np.random.Generator):
 
 
 def secure_generator() -> np.random.Generator:
-    """A generator on a fresh ChaCha20 stream keyed by the operating system; nothing can replay it.
+    """A generator on a fresh ``secret_stream``; nothing can replay it.
 
     It refuses in another process than the one that made it, a forked child included.
     """
-    return SecretGenerator(ChaCha(key=secrets.randbits(256), rounds=20))
+    return SecretGenerator(secret_stream())
+
+
+def secret_stream() -> AESCounter | ChaCha:
+    """AES-128 in counter mode (NIST SP 800-38A) on processors that help with it, ChaCha20 (RFC
+    8439) on others, keyed by the operating system.
+    """
+    stream = AESCounter(key=secrets.randbits(128))
+    return stream if stream.use_aesni else ChaCha(key=secrets.randbits(256), rounds=20)
+
+
+def noise_source() -> str:
+    """What secret noise of this machine is drawn from, in the words of a statement."""
+    name = "ChaCha20" if isinstance(secret_stream(), ChaCha) else "AES-128 in counter mode"
+    return f"{name}, keyed by the operating system, key not kept"
 
 
 def plain_generator(seed: int) -> np.random.Generator:
@@ -286,33 +301,39 @@ def _fraction_exp(rng: np.random.Generator, *factors: tuple[Array, int]) -> Arra
     return odd
 
 
-MOST_HALVINGS = 8
+MOST_HALVINGS = 4
 # Rows whose coins are thrown at a time.
 THROWN = 2**22
 # From so many rows on coins are thrown for each of them: below, choosing a few takes as long.
 MANY = 8_192
-# Up to this many expected rows numpy's binomial draws by inversion (30 in its source), where its
-# tail is cut.
-INVERTED = 31.0
 
 
 def poisson_rows(n: int, rate: float, rng: np.random.Generator) -> Array:
-    """Sorted rows of ``n``, each with chance ``rate`` by itself. A binomial size, then that many
-    distinct rows: the work grows with the batch, not n.
+    """Sorted rows of ``n``, each with chance ``rate`` by itself; the work grows with the batch, not
+    with n.
 
-    Where few rows are expected in the batch, or outside of it, numpy draws the size by inversion
-    and cuts the tail beyond ten standard deviations (up to 2.3e-13 of it); such rows are met one by
-    one instead (``rare``). Of many rows at a rate 1/2 .. 1/256 each is drawn by coins of its own
-    (``by_coins``), which is exact and takes no sorting.
+    Of many rows at a rate 1/2 .. 1/16 each is drawn by coins of its own (``by_coins``), else they
+    are met one after the other (``met``), or those that are left out where these are fewer.
     """
     halvings = halvings_of(rate)
     if halvings and n >= MANY:
         return by_coins(n, halvings, rng)
-    least = min(rate, 1.0 - rate)
-    if n * least > INVERTED:
-        return distinct(n, int(rng.binomial(n, rate)), rng)
-    rows = rare(n, least, rng)
-    return rows if rate <= 0.5 else np.setdiff1d(np.arange(n), rows, assume_unique=True)
+    if rate <= 0.5:
+        return met(n, rate, rng)
+    return np.delete(np.arange(n), met(n, 1.0 - rate, rng))
+
+
+def poisson_batches(n: int, rate: float, count: int, rng: np.random.Generator) -> list[Array]:
+    """``count`` draws of ``poisson_rows``; those that are ``met`` are met one batch after the
+    other, as rows of a table so many times as long.
+    """
+    if rate > 0.5 or (halvings_of(rate) and n >= MANY):
+        return [poisson_rows(n, rate, rng) for _ in range(count)]
+    rows, starts = met(n * count, rate, rng), n * np.arange(count)
+    return [
+        part - start
+        for part, start in zip(np.split(rows, rows.searchsorted(starts[1:])), starts, strict=True)
+    ]
 
 
 def halvings_of(rate: float) -> int:
@@ -343,23 +364,26 @@ def _words(count: int, rng: np.random.Generator) -> Array:
     return rng.integers(0, 2**64 - 1, size=count, dtype=np.uint64, endpoint=True)
 
 
-def rare(n: int, rate: float, rng: np.random.Generator) -> Array:
-    """Sorted rows of ``n``, each with chance ``rate`` by itself: those that a Poisson process hits.
+def met(n: int, rate: float, rng: np.random.Generator) -> Array:
+    """Sorted rows of ``n``, each with chance ``rate`` by itself, by the gaps between them.
 
-    With intensity -ln(1 - rate) a row, row i is hit with chance exactly ``rate`` and independently
-    of all others. Gaps are exponential, whose tail numpy draws to 1e-19; their sum stays below some
-    hundred, so it rounds by 1e-14.
+    A gap is beyond k with chance (1 - rate)^k = exp(-k t), t = -ln(1 - rate), independently of all
+    before: it is one more than the whole part of an exponential over t. numpy draws exponentials to
+    2^-53 and their tail to 1e-19; all else is in whole numbers.
     """
-    intensity = -np.log1p(-rate)
-    end, place = n * intensity, 0.0
-    hits = [np.empty(0)]
-    while place < end:
-        gaps = rng.standard_exponential(int(end - place) + 16)
-        hits.append(place + np.cumsum(gaps))
-        place = float(hits[-1][-1])
-    found = np.concatenate(hits)
-    rows = np.unique((found[found < end] / max(intensity, 1e-300)).astype(np.int64))
-    return rows[rows < n]
+    mean = 1.0 / max(-log1p(-rate), 1e-300)
+    parts, last = [np.empty(0, np.int64)], -1
+    while last < n - 1:
+        expected = (n - 1 - last) * rate
+        gaps = rng.standard_exponential(int(expected + 3.0 * sqrt(expected)) + 8)
+        gaps *= mean
+        rows = np.minimum(gaps, n, out=gaps).astype(np.int64)
+        rows += 1
+        rows[0] += last
+        parts.append(np.cumsum(rows, out=rows))
+        last = int(rows[-1])
+    parts[-1] = parts[-1][: parts[-1].searchsorted(n)]
+    return parts[-1] if len(parts) == 2 else np.concatenate(parts)
 
 
 def distinct(n: int, size: int, rng: np.random.Generator) -> Array:

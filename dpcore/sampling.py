@@ -27,7 +27,7 @@ from dpcore.errors import InputError, PriceUnknown, require_choice, require_coun
 from dpcore.mechanisms import pairs, renyi, subsampling
 from dpcore.mechanisms.base import Array, Mechanism, mechanism, sampler, settle
 from dpcore.mechanisms.gaussian import Gaussian
-from dpcore.noise import distinct, poisson_rows
+from dpcore.noise import distinct, poisson_batches, poisson_rows
 from dpcore.problem import Adjacency
 
 # What one record's contributions are known to keep: only the distance between neighbouring data
@@ -74,6 +74,10 @@ class Poisson:
     def draw(self, n: int, rng: np.random.Generator) -> Array:
         """Sorted row indices; the work grows with the batch, not with n (``poisson_rows``)."""
         return poisson_rows(n, self.rate, rng)
+
+    def batches(self, n: int, count: int, rng: np.random.Generator) -> list[Array]:
+        """``count`` draws, for releases in a row."""
+        return poisson_batches(n, self.rate, count, rng)
 
     def amplify(
         self,
@@ -217,10 +221,8 @@ class Allocation:
 
 def _check_rows(sampler: object, found: int, declared: int) -> None:
     if found != declared:
-        raise InputError(
-            f"Expected n={declared} rows for {type(sampler).__name__}, got {found}; declare the "
-            "exact n."
-        )
+        name = type(sampler).__name__
+        raise InputError(f"Expected n={declared} rows for {name}, got {found}; declare the exact n.")
 
 
 @mechanism("sampled")
@@ -323,19 +325,17 @@ def _poisson_rule(sampled: Sampled) -> str | None:
 
 
 def _fixed_size_rule(sampled: Sampled) -> str | None:
-    if sampled.adjacency is Adjacency.REPLACE_ONE:
-        return None
-    if sampled.adjacency is Adjacency.REPLACE_LABELS:
-        if sampled.contributions == "ball":
-            return None
+    if sampled.adjacency is Adjacency.ADD_REMOVE:
+        return (
+            "Lemma 2.3 is proved for replaced records only: use Poisson, or "
+            "adjacency='replace_one' with sensitivity 2C"
+        )
+    if sampled.adjacency is Adjacency.REPLACE_LABELS and sampled.contributions != "ball":
         return (
             "another session takes this one's place in a batch: use contributions='ball' where it "
             "holds, or Poisson"
         )
-    return (
-        "Lemma 2.3 is proved for replaced records only: use Poisson, or adjacency='replace_one' "
-        "with sensitivity 2C"
-    )
+    return None
 
 
 def _permuted_rule(sampled: Sampled) -> str | None:

@@ -31,10 +31,12 @@ from dpcore.mechanisms.base import Array
 from dpcore.noise import plain_generator, secure_generator
 from dpcore.objective import Objective
 from dpcore.problem import Adjacency
-from dpcore.sampling import Allocation, Sampled
+from dpcore.sampling import Allocation, Poisson, Sampled
 
 # What has one of these is a view of records, not a number made of them.
 READS = ("gradient_sum", "value_sum", "take", "forward")
+# Batches that are drawn at once, and the rows that are expected in them.
+MOST_AHEAD, ROWS_AHEAD = 16, 2**14
 
 
 class Lease:
@@ -130,6 +132,37 @@ def _reads(value: Any) -> bool:
     return any(hasattr(value, name) for name in READS)
 
 
+class Draws:
+    """The rows of one release after the other. Where a mechanism follows itself, Poisson batches
+    are drawn some at a time, which takes half as long, ever more of them; what another release
+    leaves of them, or of an epoch, is not used any more.
+    """
+
+    def __init__(self) -> None:
+        self._last: Mechanism | None = None
+        self._left: list[Any] = []
+        self._ahead = 1
+
+    def rows(self, mechanism: Mechanism, records: Any, rng: np.random.Generator) -> Any:
+        """Those of ``records`` for ``mechanism``'s next release, None for all of them."""
+        again = mechanism is self._last or mechanism == self._last
+        self._last = mechanism
+        if not isinstance(mechanism, Sampled):
+            return None
+        if not again or not self._left:
+            self._ahead = min(2 * self._ahead, MOST_AHEAD) if again else 1
+            self._left = self._drawn(mechanism.sampler, records.n, rng)
+        return self._left.pop(0)
+
+    def _drawn(self, sampler: Any, n: int, rng: np.random.Generator) -> list[Any]:
+        if isinstance(sampler, Allocation):  # an epoch ends with its last batch
+            return sampler.epoch(n, rng)
+        if isinstance(sampler, Poisson):
+            few = int(ROWS_AHEAD / max(n * sampler.rate, 1.0))
+            return sampler.batches(n, max(min(self._ahead, few), 1), rng)
+        return [sampler.draw(n, rng)]
+
+
 class Budget:
     """Holds the data and the secret generator of one run; nothing else does.
 
@@ -179,8 +212,7 @@ class Budget:
         )
         self._spent = np.zeros_like(self._cap)
         self._ran: list[Mechanism] = []
-        # The mechanism of the last release, and what is left of its epoch.
-        self._epoch: tuple[Mechanism | None, list[Any]] = (None, [])
+        self._draws = Draws()
 
     def release(self, mechanism: Mechanism, query: Callable[[Any], Any]) -> Any:
         """Charge ``mechanism``, draw its rows, run ``query`` on them and return the noisy value.
@@ -192,7 +224,7 @@ class Budget:
         self._charge(formed)
         if self._on_charge is not None:
             self._on_charge()
-        rows = self._rows(formed)
+        rows = self._draws.rows(formed, self._objective, self._secret)
         lease = Lease(self._batch(rows), Life(self._observers))
         try:
             value = self._noisy(formed, query, lease)
@@ -275,19 +307,6 @@ class Budget:
         raise TypeError(
             "A budget holds records and secret noise: it stays in the process that made it."
         )
-
-    def _rows(self, mechanism: Mechanism) -> Any:
-        """The rows of one release, None for all of them."""
-        last, left = self._epoch
-        self._epoch = (mechanism, [])
-        if not isinstance(mechanism, Sampled):
-            return None
-        if isinstance(mechanism.sampler, Allocation):  # an epoch ends with its last batch, or here
-            if mechanism != last or not left:
-                left = mechanism.sampler.epoch(self._objective.n, self._secret)
-            self._epoch = (mechanism, left[1:])
-            return left[0]
-        return mechanism.sampler.draw(self._objective.n, self._secret)
 
 
 def open_door(

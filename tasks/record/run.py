@@ -11,6 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpcore.noise import noise_source
 from dpcore.objective import compiled
 from dpcore.preprocess import encoder_from_json
 from dpcore.train import Planned
@@ -193,9 +194,7 @@ def make_statement(
             "any record, count or seed of noise",
         ],
         noise="none: fixed seed" if result.fixed_noise else words.noise_form(mechanisms),
-        noise_source="fixed seed (test)"
-        if result.fixed_noise
-        else "ChaCha20 keyed by the operating system, key not kept",
+        noise_source="fixed seed (test)" if result.fixed_noise else noise_source(),
         ledger=words.LedgerEntry(
             dataset=reservation.dataset,
             entry=reservation.entry_id,

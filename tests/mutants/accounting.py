@@ -101,10 +101,24 @@ MUTANTS = [
         f"{TA}/test_ternary.py",
     ),
     # samplers, relations, loss distributions
+    Mutant("dpcore/noise.py", "        rows += 1\n", "", f"{TM}/test_sampling_draws.py"),
+    Mutant("dpcore/noise.py", "max(-log1p(-rate), 1e-300)", "rate", f"{TM}/test_sampling_draws.py"),
     Mutant(
         "dpcore/noise.py",
-        "int(rng.binomial(n, rate))",
-        "round(n * rate)",
+        "        part - start\n",
+        "        part\n",
+        f"{TM}/test_sampling_draws.py",
+    ),
+    Mutant(
+        "dpcore/accounting/budget.py",
+        "return self._left.pop(0)",
+        "return self._left[0]",
+        f"{TM}/test_sampling_draws.py",
+    ),
+    Mutant(
+        "dpcore/accounting/budget.py",
+        "if not again or not self._left:",
+        "if not self._left:",
         f"{TM}/test_sampling_draws.py",
     ),
     Mutant(

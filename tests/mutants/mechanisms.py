@@ -84,6 +84,18 @@ MUTANTS = [
         f"{TM}/test_noise.py",
     ),
     Mutant(
+        "dpcore/noise.py",
+        "AESCounter(key=secrets.randbits(128))",
+        "AESCounter(key=secrets.randbits(8))",
+        f"{TM}/test_noise.py",
+    ),
+    Mutant(
+        "dpcore/noise.py",
+        "AESCounter(key=secrets.randbits(128))",
+        "AESCounter(secrets.randbits(128))",
+        f"{TM}/test_noise.py",
+    ),
+    Mutant(
         "dpcore/mechanisms/gaussian.py",
         "self.sensitivity * (1.0 + self.rounding) / self.sigma",
         "self.sensitivity / self.sigma",

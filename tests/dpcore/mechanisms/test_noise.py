@@ -9,15 +9,24 @@ from __future__ import annotations
 
 import time
 from math import log2, sqrt
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import randomgen
 from scipy import stats
 
 from dpcore import noise
 from dpcore.errors import InputError
 from dpcore.mechanisms import GammaNorm, Gaussian, Laplace
-from dpcore.noise import integer_gaussian, integer_laplace, plain_generator, secure_generator
+from dpcore.noise import (
+    integer_gaussian,
+    integer_laplace,
+    noise_source,
+    plain_generator,
+    secret_stream,
+    secure_generator,
+)
 
 ALARM = 1e-6
 DRAWS = 20000
@@ -205,23 +214,60 @@ def test_no_values_need_no_noise() -> None:
 def test_two_secure_generators_never_repeat_each_other() -> None:
     one, two = secure_generator(), secure_generator()
     assert isinstance(one, np.random.Generator)
-    assert type(one.bit_generator).__name__ == "ChaCha"
     assert not np.array_equal(one.integers(0, 2**62, 8), two.integers(0, 2**62, 8))
 
 
-def test_the_key_has_256_bits_from_the_operating_system(monkeypatch: pytest.MonkeyPatch) -> None:
+def plain_processor(key: int) -> SimpleNamespace:
+    """In place of AES where the processor has no instructions for it."""
+    return SimpleNamespace(use_aesni=False)
+
+
+STREAMS = [
+    ("AESCounter", [128], "AES-128 in counter mode"),
+    ("ChaCha", [128, 256], "ChaCha20"),
+]
+
+
+@pytest.mark.parametrize(("kind", "bits", "named"), STREAMS)
+def test_a_key_of_the_operating_system_alone_decides(
+    monkeypatch: pytest.MonkeyPatch, kind: str, bits: list[int], named: str
+) -> None:
     asked = []
 
     def randbits(bits: int) -> int:
         asked.append(bits)
         return 5
 
+    if kind == "ChaCha":
+        monkeypatch.setattr(noise, "AESCounter", plain_processor)
+    elif not randomgen.AESCounter(key=0).use_aesni:
+        pytest.skip("a processor without instructions for AES")
     monkeypatch.setattr(noise.secrets, "randbits", randbits)
     first, second = secure_generator(), secure_generator()
-    assert asked == [256, 256]
+    assert asked == 2 * bits
+    assert type(first.bit_generator).__name__ == kind
     assert np.array_equal(first.integers(0, 2**62, 4), second.integers(0, 2**62, 4)), (
         "nothing but the key decides"
     )
+    assert noise_source().startswith(f"{named}, keyed by the operating system")
+
+
+# A key, and where a block of zeros goes: RFC 4493, section 4 ("Subkey Generation").
+AES_KEY = bytes.fromhex("2b7e151628aed2a6abf7158809cf4f3c")
+AES_ZEROS = bytes.fromhex("7df76b0c1ab899b33e42f047b91b546f")
+
+
+def test_the_stream_is_aes_in_counter_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(noise.secrets, "randbits", lambda bits: int.from_bytes(AES_KEY, "little"))
+    stream = secret_stream()
+    if not isinstance(stream, randomgen.AESCounter):
+        pytest.skip("a processor without instructions for AES")
+    drawn = np.asarray(stream.random_raw(2**14), dtype="<u8").tobytes()
+    assert drawn[:16] == AES_ZEROS
+    ciphers = pytest.importorskip("cryptography.hazmat.primitives.ciphers")
+    code = ciphers.Cipher(ciphers.algorithms.AES(AES_KEY), ciphers.modes.ECB()).encryptor()
+    counted = b"".join(block.to_bytes(16, "little") for block in range(2**13))
+    assert drawn == code.update(counted)
 
 
 def test_the_plain_generator_is_the_switch_for_tests() -> None:

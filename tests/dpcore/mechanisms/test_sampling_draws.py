@@ -8,8 +8,14 @@ from math import sqrt
 import numpy as np
 import pytest
 
+from dpcore.accounting.budget import MOST_AHEAD, open_door
+from dpcore.accounting.events import Events
 from dpcore.errors import InputError
+from dpcore.losses import Logistic
+from dpcore.mechanisms import Gaussian
+from dpcore.mechanisms.base import Mechanism
 from dpcore.noise import distinct, plain_generator
+from dpcore.objective import LinearObjective
 from dpcore.sampling import FullBatch, Poisson, WithoutReplacement
 
 
@@ -104,6 +110,59 @@ def test_no_size_of_a_small_batch_is_cut_off() -> None:
     """
     assert len(Poisson(3e-5).draw(1_000_000, Quick(0.3))) == 100 > 30 + 10 * sqrt(31)
     assert len(Poisson(3e-5).draw(1_000_000, Quick(31.0))) == 0
+
+
+class Rows:
+    """Keeps the rows of every release."""
+
+    def __init__(self) -> None:
+        self.seen: list[np.ndarray] = []
+
+    def asked(self, call) -> None: ...
+
+    def released(self, mechanism, rows, query, value) -> None:
+        self.seen.append(rows)
+
+
+def drawn(planned: list[Mechanism], n: int = 400) -> list[np.ndarray]:
+    """The rows that a door draws for each release."""
+    watch, records = Rows(), LinearObjective(np.ones((n, 1)), np.ones(n), Logistic())
+    events = Events.of(planned, adjacency="add_remove")
+    door = open_door(events, records, fixed_noise_seed=1, observers=[watch])
+    for mechanism in planned:
+        door.release(mechanism, lambda batch: np.zeros(1))
+    return watch.seen
+
+
+def sampled(rate: float) -> Mechanism:
+    return Poisson(rate).amplify(Gaussian(1.0, 5.0), "add_remove")
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.25, 0.8])
+def test_every_batch_of_a_door_is_drawn_anew(rate: float) -> None:
+    """Sizes of 64 batches and what any two have in common, within 5.2 standard errors."""
+    n, steps = 400, 4 * MOST_AHEAD
+    batches = drawn([sampled(rate)] * steps)
+    hits = np.zeros((steps, n))
+    for batch, row in zip(batches, hits, strict=True):
+        assert np.all(np.diff(batch) > 0) and batch.min() >= 0 and batch.max() < n
+        row[batch] = 1.0
+    q, spread = hits.mean(), sqrt(rate * (1 - rate))
+    assert abs(q - rate) < 5.2 * spread / sqrt(steps * n)
+    assert abs(hits.sum(axis=1).std() / (spread * sqrt(n)) - 1) < 5.2 / sqrt(2 * steps)
+    # off the diagonal products of centred hits have mean 0 and deviation q (1 - q) a row
+    together = (hits - rate) @ (hits - rate).T / (spread**2 * sqrt(n))
+    assert np.abs(together[~np.eye(steps, dtype=bool)]).max() < 6.0
+
+
+def test_batches_drawn_ahead_serve_no_other_release() -> None:
+    few, many = sampled(0.02), sampled(0.5)
+    order = [few] * 5 + [many] * 5 + [Gaussian(1.0, 5.0)] + [few] * 2 + [many] * 8 + [few]
+    for mechanism, rows in zip(order, drawn(order), strict=True):
+        if isinstance(mechanism, Gaussian):
+            assert rows is None
+        else:
+            assert (len(rows) > 100) == (mechanism is many)
 
 
 @pytest.mark.parametrize(("n", "size"), [(2**16, 2**10), (50_000, 4096), (2**16 + 1, 2000), (9, 4)])
