@@ -221,8 +221,8 @@ class Allocation:
 
 def _check_rows(sampler: object, found: int, declared: int) -> None:
     if found != declared:
-        name = type(sampler).__name__
-        raise InputError(f"Expected n={declared} rows for {name}, got {found}; declare the exact n.")
+        kind = type(sampler).__name__
+        raise InputError(f"Expected n={declared} rows for {kind}, got {found}; declare exact n.")
 
 
 @mechanism("sampled")

@@ -224,7 +224,7 @@ class Budget:
         self._charge(formed)
         if self._on_charge is not None:
             self._on_charge()
-        rows = self._draws.rows(formed, self._objective, self._secret)
+        rows = self._rows(formed)
         lease = Lease(self._batch(rows), Life(self._observers))
         try:
             value = self._noisy(formed, query, lease)
@@ -294,6 +294,9 @@ class Budget:
                 )
         self.releases += 1
         self._ran.append(mechanism)
+
+    def _rows(self, mechanism: Mechanism) -> Any:
+        return self._draws.rows(mechanism, self._objective, self._secret)
 
     def _batch(self, rows: Any) -> Objective:
         return self._objective if rows is None else self._objective.take(rows)

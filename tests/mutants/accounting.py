@@ -136,8 +136,8 @@ MUTANTS = [
     ),
     Mutant(
         "dpcore/sampling.py",
-        "if sampled.adjacency is Adjacency.REPLACE_ONE:\n        return None",
-        "if sampled.adjacency is not None:\n        return None",
+        'if sampled.adjacency is Adjacency.ADD_REMOVE:\n        return (\n            "Lemma 2.3',
+        'if sampled.adjacency is None:\n        return (\n            "Lemma 2.3',
         f"{TA}/test_subsampling.py",
     ),
     Mutant(

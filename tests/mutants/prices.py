@@ -106,6 +106,6 @@ MUTANTS = [
     Mutant(
         "dpcore/sampling.py", "rng.integers(self.bins, size=n)", "np.arange(n) % self.bins", EPOCHS
     ),
-    Mutant("dpcore/accounting/budget.py", "if mechanism != last or not left:", "if True:", EPOCHS),
+    Mutant("dpcore/accounting/budget.py", "if not again or not self._left:", "if True:", EPOCHS),
     Mutant("dpcore/accounting/events.py", "charges(2) < 2", "charges(2) < 1", EPOCHS),
 ]

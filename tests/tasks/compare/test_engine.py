@@ -214,7 +214,14 @@ def test_the_curve_of_a_network_ends_at_its_metrics(small: Path, home: Home) -> 
         small,
         model={"kind": "mlp", "hidden": [4]},
         algorithms=[
-            {"name": "dp_blsgd", "parameters": {"iterations": 4, "sampling_rate": 0.5}},
+            {
+                "name": "dp_blsgd",
+                "parameters": {
+                    "iterations": 4,
+                    "sampling_rate": 0.5,
+                    "on_failure": "smallest_step",
+                },
+            },
             {"name": "dp_sgd", "parameters": {"steps": 3}},
         ],
         objective={"loss": "cross_entropy"},
