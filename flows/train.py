@@ -11,6 +11,7 @@ privacy statement, which holds the converted price.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -118,7 +119,7 @@ def _steps(config: TrainConfig) -> dict[str, Any]:
         run = hooked("before_reserve", Run(job, planned, loaded, objective, objective))
         with mlflow_run(store, job, planned) as run_id:
             run = replace(run, folder=store.home.outbox / run_id)
-            with reserved(reserve_step(job, planned, ledger, loaded)) as reservation:
+            with reserved(reserve_step(job, planned, ledger, loaded), run.place) as reservation:
                 run = hooked("before_fit", run, reservation)
                 iterates = Sealed(run.job.kind.iterates(run.job, run.planned))
                 observers = (iterates, *run.observers)
@@ -190,8 +191,11 @@ def mlflow_run(store: Store, job: Job, planned: Planned) -> Iterator[str]:
 
 
 @contextmanager
-def reserved(reservation: Reservation) -> Iterator[Reservation]:
-    """A reservation that ends with the block, and words about the budget where the block fails."""
+def reserved(reservation: Reservation, folder: Path) -> Iterator[Reservation]:
+    """A reservation that ends with the block, and words about the budget where the block fails.
+
+    What half a training wrote to ``folder`` is removed then; a whole one is kept there.
+    """
     for note in reservation.notes:
         reporter.get().say(f"Warning: {note}")
     try:
@@ -200,6 +204,10 @@ def reserved(reservation: Reservation) -> Iterator[Reservation]:
             yield reservation
     except BaseException:
         reporter.get().say(reservation.fate)
+        if reservation.state == "committed":
+            reporter.get().say(f"Its model and statement are kept in {folder}: `dpflows recover`.")
+        elif reservation.state != "reserved":
+            outbox.drop_half(folder)
         raise
 
 

@@ -202,3 +202,21 @@ def tracking_page(home: Home) -> str:
         return str(json.loads((home.root / UI_FILE).read_text())["mlflow"])
     except (OSError, ValueError, KeyError):
         return "http://127.0.0.1:5000"
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write ``path`` so that it is there whole or not at all, on disk when this returns."""
+    beside = path.with_name(f".{path.name}.new")
+    beside.write_text(text, encoding="utf-8")
+    sync(beside)
+    beside.replace(path)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Have a file, or the names of a folder, on disk when this returns."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

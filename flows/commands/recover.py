@@ -7,6 +7,7 @@ before they did.
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
@@ -22,17 +23,23 @@ from tasks.config import TrainConfig, parse_config
 from tasks.home import Home
 from tasks.ledger import Ledger, ledger_url
 from tasks.ledger.entries import entry as ledger_entry
+from tasks.ledger.reservation import is_gone
 from tasks.options.noisy_metric import FILE as METRICS
-from tasks.record import MODEL, index, outbox, sources, tracking
+from tasks.record import MODEL, OWNER, index, outbox, sources, tracking
 from tasks.record import run as record_run
 from tasks.record.model import file_hash
-from tasks.record.outbox import Pending
+from tasks.record.outbox import Begun, Pending
 from tasks.record.stored import START
 from tasks.report import attach
+from tasks.schema import find_schema
 from tasks.stores import making_stores
 from tasks.stores.moved import move
 
 AGAIN = "dpflows.recovered"
+
+
+class Forfeited(DPFlowsError):
+    """A whole result whose entry in the ledger was forfeited before it was committed."""
 
 
 def asked(home: Home, run: str | None) -> list[tuple[Path, Pending]]:
@@ -67,6 +74,8 @@ def recover(run: str | None, as_json: bool) -> None:
         client = tracking.tracking_client(home)
         tracking.close_stale_runs(client)
     answers = [one(client, home, folder, pending) for folder, pending in found]
+    if run is None:
+        answers += [half for folder in outbox.half(home) if (half := ended(client, home, folder))]
     if as_json:
         told = {"schema_version": 1, "runs": answers, "unfinished": unfinished(home)}
         sys.stdout.write(json.dumps(told) + "\n")
@@ -79,17 +88,62 @@ def recover(run: str | None, as_json: bool) -> None:
 
 
 def unfinished(home: Home) -> list[str]:
-    """Folders of the outbox that nobody can track: their process lives, or was killed before its
-    result was whole.
-    """
+    """Folders of the outbox that nobody can track or remove: their process may live."""
     waiting = {folder.name for folder, _ in outbox.waiting(home)}
-    return sorted(folder.name for folder in home.outbox.iterdir() if folder.name not in waiting)
+    return sorted(
+        folder.name
+        for folder in home.outbox.iterdir()
+        if folder.name not in waiting and not (folder / outbox.FORFEITED).exists()
+    )
+
+
+def ended(client: MlflowClient, home: Home, folder: Path) -> dict[str, Any] | None:
+    """Settle a folder whose process ended before its result was whole, and remove it; None where
+    that process may live.
+
+    Its entry stays charged. The answer is the last that is heard of it.
+    """
+    begun = outbox.Begun.read(folder)
+    try:
+        tags = client.get_run(folder.name).data.tags
+    except MlflowException:
+        tags = {}
+    owner = begun.owner if begun is not None else json.loads(tags.get(OWNER, "null"))
+    if owner is None or not is_gone(owner):
+        return None
+    if MODEL in tags:
+        note = "everything of it is in MLflow"
+    elif begun is None:
+        note = "its process ended before its result was whole; what it was charged stays charged"
+    else:
+        try:
+            note = forfeited(home, begun)
+        except (DPFlowsError, OSError) as error:
+            text = " ".join(str(error).split())[:400]
+            return {"run_id": folder.name, "outcome": "kept", "note": f"{text} (files: {folder})"}
+    shutil.rmtree(folder)
+    return {"run_id": folder.name, "outcome": "removed", "note": note}
+
+
+def forfeited(home: Home, begun: Begun) -> str:
+    """What became of the entry of a training that ended before its result was whole."""
+    config = parse_config(begun.config)
+    with Ledger(ledger_url(config, find_schema(config.data.name), home)) as ledger:
+        ledger.reap(kept=outbox.entries())
+        state = ledger.state_of(begun.entry) or "unknown"
+    return (
+        f"its process ended before its result was whole: entry {begun.entry} of {begun.dataset!r} "
+        f"is {state}{'' if state == 'cancelled' else ' and stays charged in full'}"
+    )
 
 
 def one(client: MlflowClient, home: Home, folder: Path, pending: Pending) -> dict[str, Any]:
     """Track one folder; the answer says what became of it and why."""
     try:
         note = stored(client, home, folder, pending)
+    except Forfeited as error:
+        outbox.settle(folder)
+        return {"run_id": folder.name, "outcome": "forfeited", "note": f"{error} (files: {folder})"}
     except (DPFlowsError, MlflowException, OSError) as error:
         text = " ".join(str(error).split())[:400]
         return {"run_id": folder.name, "outcome": "kept", "note": f"{text} (files: {folder})"}
@@ -101,14 +155,15 @@ def stored(client: MlflowClient, home: Home, folder: Path, pending: Pending) -> 
     have.
     """
     config = parse_config(json.loads((folder / record_run.CONFIG).read_text(encoding="utf-8")))
-    job = training.prepare(config)
-    require_intact(folder, pending)
-    with Ledger(ledger_url(config, job.schema, home)) as ledger:
-        note = settle(ledger, pending)
-        ledger.reap(kept=[one.entry for _, one in outbox.waiting(home)])
+    with Ledger(ledger_url(config, find_schema(config.data.name), home)) as ledger:
+        require_paid(ledger, pending)
+        job = training.prepare(config)
+        require_intact(folder, pending)
+        notes = [settle(ledger, pending), settle_metric(ledger, folder, pending)]
+        ledger.reap(kept=outbox.entries())
         metrics = outbox.kept_metrics(folder) | released(ledger, folder)
         if config.evaluate.release is not None and not (folder / METRICS).is_file():
-            note = "; ".join(part for part in (note, without_metric(ledger, pending)) if part)
+            notes.append(without_metric(ledger, pending))
     run_id = run_of(client, home, config, folder.name)
     if MODEL not in client.get_run(run_id).data.tags:
         trace = json.loads((folder / record_run.TRACE).read_text(encoding="utf-8"))
@@ -119,11 +174,8 @@ def stored(client: MlflowClient, home: Home, folder: Path, pending: Pending) -> 
     client.set_tag(run_id, AGAIN, "yes")
     client.set_terminated(run_id, "FINISHED")
     index.add(home, "run", index.facts_of(client.get_run(run_id)))
-    return "; ".join(
-        part
-        for part in (note, "" if metrics else "it was not evaluated: the process ended before")
-        if part
-    )
+    notes.append("" if metrics else "it was not evaluated: the process ended before")
+    return "; ".join(filter(None, notes))
 
 
 def require_intact(folder: Path, pending: Pending) -> None:
@@ -149,6 +201,15 @@ def require_intact(folder: Path, pending: Pending) -> None:
         )
 
 
+def require_paid(ledger: Ledger, pending: Pending) -> None:
+    """Raise ``Forfeited`` where the entry was closed without this result."""
+    if ledger.state_of(pending.entry) == "forfeited":
+        raise Forfeited(
+            f"entry {pending.entry} of {pending.dataset!r} is forfeited: it stays charged in full, "
+            "and its model can never be released; remove its folder, or keep it for yourself"
+        )
+
+
 def settle(ledger: Ledger, pending: Pending) -> str:
     """Require a committed entry with these hashes; one that is still open is committed now."""
     found = ledger_entry(ledger, pending.entry)
@@ -157,15 +218,22 @@ def settle(ledger: Ledger, pending: Pending) -> str:
         return "its ledger entry is committed now"
     if found["state"] != "committed":
         raise DPFlowsError(
-            f"Expected a committed entry, got {pending.entry}, which is {found['state']}: the run "
-            "stays charged and its model can never be released; remove its folder, or keep it for "
-            "yourself."
+            f"Expected a committed entry, got {pending.entry}, which is {found['state']}."
         )
     if any(found["hashes"].get(key) != digest for key, digest in pending.hashes.items()):
         raise DPFlowsError(
             f"Expected the files that entry {pending.entry} was committed with, got others."
         )
     return ""
+
+
+def settle_metric(ledger: Ledger, folder: Path, pending: Pending) -> str:
+    """Commit a noisy metric of the model that lies whole in ``folder`` and is drawn and open."""
+    found = outbox.metric_of(folder, pending.entry)
+    if found is None or ledger.state_of(found[0]) != "reserved":
+        return ""
+    ledger.commit_for(found[0], pending.dataset, {"metrics": found[1]}, 1)
+    return "its noisy metric is committed now"
 
 
 def released(ledger: Ledger, folder: Path) -> dict[str, float]:

@@ -11,7 +11,7 @@ from unicodedata import normalize
 
 from sqlalchemy import Connection, func, select
 
-from dpcore.errors import BudgetExceeded, InputError
+from dpcore.errors import BudgetExceeded, DPFlowsError, InputError
 from tasks.ledger import schema
 from tasks.ledger.blocks import ALL
 from tasks.ledger.facts import RowFacts, carried
@@ -285,3 +285,25 @@ def require_unlike(connection: Connection, dataset: str) -> None:
 def look_of(name: str) -> str:
     """What a name looks like: without case, blanks, width and form of its letters (NFKC)."""
     return "".join(normalize("NFKC", normalize("NFKC", name).casefold()).split())
+
+
+def open_entry(connection: Connection, entry: str, dataset: str) -> tuple[Record, bool]:
+    """Return the reserving record of an entry that nothing closed, and whether it was drawn on."""
+    records = history(connection, entry)
+    kinds = [record.kind for record in records]
+    if kinds not in (["reserved"], ["reserved", schema.DRAWN]) or records[0].dataset != dataset:
+        raise DPFlowsError(
+            f"Expected an open entry, got {entry} of {dataset!r}, which is "
+            f"{' -> '.join(kinds) or 'unknown'}; nothing was changed."
+        )
+    return records[0], len(kinds) > 1
+
+
+def require_untrained(connection: Connection, dataset: str, period: str | None) -> None:
+    """Raise InputError for a scheduled period that a run is charged for already."""
+    state = period_state(connection, dataset, period) if period is not None else None
+    if state in ("reserved", "committed"):
+        raise InputError(
+            f"Expected a period not trained yet, got period={period!r} of {dataset!r}, which is "
+            f"{state}."
+        )

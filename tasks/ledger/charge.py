@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, select
@@ -20,6 +21,7 @@ from dpcore.accounting.events import Events
 from dpcore.errors import InputError
 from dpcore.mechanisms import Mechanism
 from dpcore.problem import Adjacency
+from tasks.home import write_whole
 from tasks.ledger import chain, schema
 from tasks.ledger import facts as ledger_facts
 from tasks.ledger.blocks import ALL, Blocks
@@ -120,8 +122,12 @@ def charged_once(
     tell: Callable[[Any, Events, str], str],
     result: str,
     fixed_noise_seed: int | None = None,
+    path: Path | None = None,
 ) -> tuple[Any, str]:
     """Reserve, release once, and close the entry with the hash of what is said about it.
+
+    With ``path`` the text is a whole file there before the entry is closed: it is paid for, and an
+    interruption between the two must not lose it.
 
     ``tell(value, events, entry)`` gives the text that leaves; the entry is closed with its SHA-256
     under the name ``result``. Returns the released value and the text. Raises ``BudgetExceeded``
@@ -140,7 +146,13 @@ def charged_once(
             fixed_noise_seed=fixed_noise_seed,
         )
         text = tell(released.value, released.events, reservation.entry_id)
-        reservation.commit({result: sha256(text.encode()).hexdigest()})
+        hashes = {result: sha256(text.encode()).hexdigest()}
+        if path is not None:
+            reservation.keeps(
+                lambda: hashes if path.is_file() and path.read_bytes() == text.encode() else None
+            )
+            write_whole(path, text)
+        reservation.commit(hashes)
     return released.value, text
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from typing import Any
 from uuid import uuid4
@@ -32,7 +32,6 @@ from tasks.ledger.records import (
     LARGEST,
     UNITS,
     Dataset,
-    Record,
     choose_order,
     cost_units,
     price_for,
@@ -45,6 +44,19 @@ log = logging.getLogger(__name__)
 
 class Ledger(LedgerReader):
     """A ledger at a database URL or a file path. Nothing is created before the first write."""
+
+    _made: Sequence[Reservation] = ()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> None:
+        """Where its block fails, end what it reserved and nobody holds."""
+        for one in self._made if error is not None else ():
+            with suppress(DPFlowsError):  # it does not answer: the entry stays reserved
+                if one.state == "reserved" and self.state_of(one.entry_id) == "reserved":
+                    one.__exit__(kind, error, trace)
+                    log.warning(one.fate)
+        super().__exit__(kind, error, trace)
 
     def init(
         self,
@@ -136,6 +148,9 @@ class Ledger(LedgerReader):
         charged without them. ``reading`` is recorded beside them (split, test source, n, rows per
         block). Raises InputError, or BudgetExceeded where a block has no room, and leaves the
         ledger as it was.
+
+        Where something fails before the caller has the answer, or before its block is entered, the
+        end of the ledger's own block gives it back.
         """
         marks, stated = fingerprint or Marks(), {} if facts is None else {"facts": facts.to_dict()}
         target = self._target(dataset, events.unit, division, facts, public)
@@ -147,19 +162,26 @@ class Ledger(LedgerReader):
             self._require_unread(dataset, marks)
         body |= {"hashes": dict(hashes or {}), "owner": this_process(), **marks.body(), **stated}
         body |= {} if reading is None else {"reading": reading}
+        made = self._new(dataset)
         with self._writing(NOTHING_SPENT) as (connection, log_chain):
             _open_as(connection, log_chain, target)
-            _require_untrained(connection, dataset, period)
+            chain.require_untrained(connection, dataset, period)
             notes = ledger_facts.other_names(connection, dataset, marks.all)
             if target.limited:
                 chain.admit(connection, target, body["blocks"], units, body["cost"], facts)
                 self._fix(connection, log_chain, target, facts)
             chain.store_events(connection, body["events"], events.to_json())
-            record = log_chain.append("reserved", dataset, body, uuid4().hex, period, marks.whole)
+            record = log_chain.append("reserved", dataset, body, made.entry_id, period, marks.whole)
             chain.move(connection, record, body["blocks"], units)
         for note in notes:
             log.warning(note)
-        return Reservation(self, record.entry, dataset, record.hash, notes)
+        return made.charged(record.hash, notes)
+
+    def _new(self, dataset: str) -> Reservation:
+        """A reservation that this ledger knows of before it is on disk."""
+        made = Reservation(self, uuid4().hex, dataset)
+        self._made = [*(one for one in self._made if one.state == "reserved"), made]
+        return made
 
     def _fix(
         self,
@@ -215,7 +237,7 @@ class Ledger(LedgerReader):
         """
         consequence = f"nothing was drawn, and entry {entry} of {dataset!r} stays reserved"
         with self._writing(consequence) as (connection, log_chain):
-            _open_entry(connection, entry, dataset)
+            chain.open_entry(connection, entry, dataset)
             log_chain.append(schema.DRAWN, dataset, {}, entry)
 
     def close_entry(self, entry: str, dataset: str, kind: str, body: dict[str, Any]) -> str:
@@ -225,7 +247,7 @@ class Ledger(LedgerReader):
         require_choice(schema.CLOSING, kind=kind)
         consequence = f"entry {entry} of {dataset!r} stays reserved, which is charged in full"
         with self._writing(consequence) as (connection, log_chain):
-            reserving, drawn = _open_entry(connection, entry, dataset)
+            reserving, drawn = chain.open_entry(connection, entry, dataset)
             reserved = json.loads(reserving.body)
             if kind == "cancelled" and drawn:
                 raise DPFlowsError(
@@ -268,6 +290,7 @@ class Ledger(LedgerReader):
             if record.entry in kept or not is_gone(owner):
                 continue
             reason = f"process {owner['pid']} on {owner['host']} ended without a result"
+            reason += "" if self.is_drawn(record.entry) else ", and no draw is on record"
             try:
                 self.close_entry(
                     record.entry, record.dataset, "forfeited", {"reason": reason, "by": "reaper"}
@@ -317,18 +340,6 @@ class Ledger(LedgerReader):
             raise
 
 
-def _open_entry(connection: Connection, entry: str, dataset: str) -> tuple[Record, bool]:
-    """Return the reserving record of an entry that nothing closed, and whether it was drawn on."""
-    history = chain.history(connection, entry)
-    kinds = [record.kind for record in history]
-    if kinds not in (["reserved"], ["reserved", schema.DRAWN]) or history[0].dataset != dataset:
-        raise DPFlowsError(
-            f"Expected an open entry, got {entry} of {dataset!r}, which is "
-            f"{' -> '.join(kinds) or 'unknown'}; nothing was changed."
-        )
-    return history[0], len(kinds) > 1
-
-
 def _named(dataset: str) -> str:
     if not dataset or len(dataset) > 200 or not dataset.isprintable() or dataset != dataset.strip():
         raise InputError(
@@ -349,16 +360,6 @@ def _open_as(connection: Connection, log_chain: chain.Chain, target: Dataset) ->
         raise InputError(
             f"Expected {target.name!r} as it was a moment ago, but another process opened it; run "
             "again."
-        )
-
-
-def _require_untrained(connection: Connection, dataset: str, period: str | None) -> None:
-    """Raise InputError for a scheduled period that a run is charged for already."""
-    state = chain.period_state(connection, dataset, period) if period is not None else None
-    if state in ("reserved", "committed"):
-        raise InputError(
-            f"Expected a period not trained yet, got period={period!r} of {dataset!r}, which is "
-            f"{state}."
         )
 
 

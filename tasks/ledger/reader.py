@@ -42,7 +42,9 @@ class LedgerReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -267,6 +269,20 @@ class LedgerReader:
         """Return the reserved entries that nothing closed yet, oldest first."""
         with self.store.reading() as connection:
             return [] if connection is None else chain.open_entries(connection)
+
+    def state_of(self, entry: str) -> str | None:
+        """Return reserved, committed, forfeited or cancelled, None for an entry that is not
+        there.
+        """
+        with self.store.reading() as connection:
+            found = [] if connection is None else chain.history(connection, entry)
+        kinds = [record.kind for record in found if record.kind != schema.DRAWN]
+        return kinds[-1] if kinds else None
+
+    def is_drawn(self, entry: str) -> bool:
+        """Whether the first draw of an entry is on record, as it is before anything is drawn."""
+        with self.store.reading() as connection:
+            return connection is not None and chain.drawn_at(connection, entry) > 0
 
     def period_state(self, dataset: str, period: str) -> str | None:
         """Return reserved, committed or forfeited for the newest run of a scheduled period, None

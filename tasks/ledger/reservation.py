@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
-from threading import Lock
+from threading import RLock
 from typing import Any, Protocol, Self
 
 import psutil
@@ -26,6 +27,8 @@ class Entries(Protocol):
     def note_draw(self, entry: str, dataset: str) -> None: ...
 
     def close_entry(self, entry: str, dataset: str, kind: str, body: dict[str, Any]) -> str: ...
+
+    def state_of(self, entry: str) -> str | None: ...
 
 
 def _read(path: str) -> str:
@@ -95,12 +98,17 @@ class Reservation:
 
     It ends in exactly one of: ``commit`` (the result exists), ``forfeit`` (charged in full, no
     result), ``cancel`` (gives the budget back; only by the process that reserved, and only before
-    the first ``on_charge``). Used as a context manager it cancels or forfeits what was left open. A
-    process that dies leaves it charged.
+    the first ``on_charge``). Used as a context manager it cancels or forfeits what was left open,
+    and commits what lies whole on disk (``keeps``). A process that dies leaves it charged.
     """
 
     def __init__(
-        self, ledger: Entries, entry_id: str, dataset: str, head: str, notes: tuple[str, ...] = ()
+        self,
+        ledger: Entries,
+        entry_id: str,
+        dataset: str,
+        head: str = "",
+        notes: tuple[str, ...] = (),
     ) -> None:
         self.entry_id = entry_id
         self.dataset = dataset
@@ -111,7 +119,13 @@ class Reservation:
         self._owner = this_process()
         self._draws = 0
         self._open = True
-        self._lock = Lock()
+        self._lock = RLock()  # a signal may come before it is given back, and ends the block
+        self._result: Callable[[], Mapping[str, str] | None] = lambda: None
+
+    def charged(self, head: str, notes: tuple[str, ...]) -> Self:
+        """This reservation, now that its record with hash ``head`` is on disk."""
+        self.head, self.notes = head, notes
+        return self
 
     @property
     def draws(self) -> int:
@@ -126,6 +140,11 @@ class Reservation:
             return f"Budget: nothing was drawn, so nothing was spent ({entry} is cancelled)."
         if self.state == "committed":
             return f"Budget: the run was trained and stays charged ({entry} is committed)."
+        if self.state == "reserved" and not self._draws:
+            return (
+                "Budget: nothing was drawn, but this could not be written down, so the run stays "
+                f"charged in full ({entry} is reserved)."
+            )
         return (
             f"Budget: noise was drawn, so the run stays charged in full ({entry} is {self.state})."
         )
@@ -147,6 +166,12 @@ class Reservation:
             if not self._draws:
                 self._ledger.note_draw(self.entry_id, self.dataset)
             self._draws += 1
+
+    def keeps(self, result: Callable[[], Mapping[str, str] | None]) -> None:
+        """Have ``result`` asked, where the block fails, for the hashes of a result that lies whole
+        on disk: it is committed as the killed process of another is (``recover``), for it is paid.
+        """
+        self._result = result
 
     def commit(self, hashes: dict[str, str] | None = None) -> str:
         """Record that the run ended, with the SHA-256 of its ``weights``, ``statement``, ...;
@@ -186,19 +211,31 @@ class Reservation:
             return
         reason = f"ended by {kind.__name__}" if kind else "left without a result"
         try:
-            if self._draws:
+            kept = self._result() if self._draws else None
+            if kept is not None:
+                self.commit(dict(kept))
+            elif self._draws:
                 self.forfeit(reason)
             else:
                 self.cancel(reason)
         except DPFlowsError as failed:
-            # The budget stays reserved, which is charged in full; the first error says why the run
-            # ended.
+            # What failed may have been closed before this block heard of it. Else the budget stays
+            # reserved, which is charged in full; the first error says why the run ended.
             if error is None:
                 raise
-            error.add_note(str(failed))
+            if not self._closed_already():
+                error.add_note(str(failed))
 
     def __reduce__(self) -> Any:
         raise TypeError("A reservation belongs to the process that made it and cannot be pickled.")
+
+    def _closed_already(self) -> bool:
+        """Whether the ledger holds the end of this entry, which this block was not told of."""
+        try:
+            self.state = self._ledger.state_of(self.entry_id) or self.state
+        except DPFlowsError:
+            return False  # it does not answer
+        return self.state != "reserved"
 
     def _shut(self) -> None:
         with self._lock:

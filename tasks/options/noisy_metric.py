@@ -123,10 +123,16 @@ def release_metrics(
     records = ConfusionCounts(part, weights, job.problem.outputs, against)
     weights_sha256 = belongs_to(folder)["weights_sha256"]
     charge = replace(charge_of(job, as_read=data.read), weights_sha256=weights_sha256)
-    counts, text = charged_once(
-        ledger, charge, mechanism, records, ConfusionCounts.cells, tell, "metrics"
+    counts, _ = charged_once(
+        ledger,
+        charge,
+        mechanism,
+        records,
+        ConfusionCounts.cells,
+        tell,
+        "metrics",
+        path=folder / FILE,
     )
-    (folder / FILE).write_text(text, encoding="utf-8")
     values, _ = measured(counts, mechanism.scale, wanted.metric)
     return {f"released.{name}": value for name, value in values.items()}
 

@@ -7,17 +7,20 @@ one was killed.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from tasks.home import Home
+from tasks.home import Home, sync, write_whole
 from tasks.ledger.reservation import is_gone, this_process
 
 PENDING = "pending.json"
+BEGUN = "begun.json"
+METRICS = "privacy/metrics.json"
+FORFEITED = "forfeited.json"
 MEASURED = "measured.json"
 
 
@@ -42,7 +45,7 @@ class Pending:
         """The last file of a folder: where it stands, all others are whole and on disk."""
         for path in sorted(folder.rglob("*")):
             if path.is_file():
-                _sync(path)
+                sync(path)
         write_whole(folder / PENDING, json.dumps({"schema_version": 1, **asdict(self)}))
 
     @classmethod
@@ -57,21 +60,29 @@ class Pending:
             return None
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write ``path`` so that it is there whole or not at all, on disk when this returns."""
-    beside = path.with_name(f".{path.name}.new")
-    beside.write_text(text, encoding="utf-8")
-    _sync(beside)
-    beside.replace(path)
-    _sync(path.parent)
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """Whose folder it is, from its first file on: what is to be said of it where the process ends
+    before the result is whole.
+    """
 
+    entry: str
+    dataset: str
+    owner: dict[str, Any]
+    config: dict[str, Any]
 
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    def write(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / BEGUN, json.dumps({"schema_version": 1, **asdict(self)}))
+
+    @classmethod
+    def read(cls, folder: Path) -> Begun | None:
+        """What ``write`` stored; None where it is not there."""
+        try:
+            stored = json.loads((folder / BEGUN).read_text(encoding="utf-8"))
+            return cls(**{name: stored[name] for name in cls.__dataclass_fields__})
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
 
 
 def keep_metrics(folder: Path, metrics: Mapping[str, float]) -> None:
@@ -102,9 +113,59 @@ def waiting(home: Home) -> Iterator[tuple[Path, Pending]]:
             yield folder, pending
 
 
+def hashes_of(folder: Path, entry: str) -> Mapping[str, str] | None:
+    """The hashes that close ``entry``; None where its result does not lie whole in ``folder``."""
+    pending = Pending.read(folder)
+    return pending.hashes if pending is not None and pending.entry == entry else None
+
+
+def half(home: Home) -> list[Path]:
+    """Folders without a whole result whose process lives, or ended before; those that are settled
+    are left out.
+    """
+    return sorted(
+        folder
+        for folder in home.outbox.iterdir()
+        if not (folder / PENDING).exists() and not (folder / FORFEITED).exists()
+    )
+
+
+def settle(folder: Path) -> None:
+    """Note that the entry of a whole result is forfeited: it waits for nothing any more."""
+    (folder / PENDING).replace(folder / FORFEITED)
+
+
+def drop_half(folder: Path) -> None:
+    """Remove what a training wrote that ended before its result was whole."""
+    if not (folder / PENDING).exists():
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def metric_of(folder: Path, training: str) -> tuple[str, str] | None:
+    """The entry and the SHA-256 of a noisy metric of the entry ``training`` that lies whole in
+    ``folder``; None without one.
+    """
+    try:
+        text = (folder / METRICS).read_bytes()
+        stored = json.loads(text)
+        return (
+            (str(stored["ledger_entry"]), sha256(text).hexdigest())
+            if stored["of"]["training_entry"] == training
+            else None
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def entries() -> list[str]:
-    """The ledger's entries of the trainings that wait in the home."""
-    return [pending.entry for _, pending in waiting(Home.find())]
+    """The ledger's entries of what waits in the home: trainings, and noisy metrics of their
+    models.
+    """
+    found = []
+    for folder, pending in waiting(Home.find()):
+        metric = metric_of(folder, pending.entry)
+        found += [pending.entry, *([metric[0]] if metric else [])]
+    return found
 
 
 def words(home: Home) -> str:

@@ -78,6 +78,12 @@ def commit(run: Run, price: Price, ledger: Ledger, reservation: Reservation) -> 
     afterwards.
     """
     folder, job, planned, result = run.place, run.job, run.planned, run.fitted
+    outbox.Begun(
+        reservation.entry_id,
+        reservation.dataset,
+        this_process(),
+        json.loads(job.config.canonical()),
+    ).write(folder)
     place = folder / "model"
     place.mkdir(parents=True, exist_ok=True)
     card = {
@@ -106,7 +112,11 @@ def commit(run: Run, price: Price, ledger: Ledger, reservation: Reservation) -> 
     found = {**hashes, "weights": weights, **model}
     if statement.releasable:
         found[START] = weights
-    pending_of(run, statement, found, reservation.draws).write(folder)
+    pending = pending_of(run, statement, found, reservation.draws)
+    # From the moment on that this file is there the model is paid for and whole: an interruption
+    # before the commit must not lose it.
+    reservation.keeps(lambda: outbox.hashes_of(folder, pending.entry))
+    pending.write(folder)
     reservation.commit(found)
     return statement
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from tasks.home import Home
 from tasks.ledger import Ledger, Reservation
 from tasks.ledger.reservation import _started, this_process
 from tasks.options.noisy_metric import mechanism_of
-from tasks.record import outbox, tracking
+from tasks.record import MODEL, OWNER, outbox, tracking
 from tasks.record import run as record_run
 from tests.tasks.release.runs import World
 
@@ -43,9 +44,15 @@ POINTS: dict[str, tuple[Any, str]] = {
 }
 
 
-def killed_training(world: World, place: tuple[Any, str], metric: bool) -> None:
-    def die(*_: Any, **__: Any) -> None:
-        os.kill(os.getpid(), signal.SIGKILL)
+def killed_training(world: World, place: tuple[Any, str], metric: bool, call: int) -> None:
+    goes_on = getattr(*place)
+    left = [call]
+
+    def die(*given: Any, **named: Any) -> Any:
+        left[0] -= 1
+        if left[0]:
+            return goes_on(*given, **named)
+        return os.kill(os.getpid(), signal.SIGKILL)
 
     setattr(*place, die)
     world.train(
@@ -55,11 +62,11 @@ def killed_training(world: World, place: tuple[Any, str], metric: bool) -> None:
     )
 
 
-def run_and_kill(world: World, place: tuple[Any, str], metric: bool = False) -> str:
-    """The run of a training that was killed when it came to ``place``."""
+def run_and_kill(world: World, place: tuple[Any, str], metric: bool = False, call: int = 1) -> str:
+    """The run of a training that was killed when it came to ``place`` for the ``call``-th time."""
     before = {path.name for path in world.home.outbox.iterdir()}
     child = multiprocessing.get_context("fork").Process(
-        target=killed_training, args=(world, place, metric)
+        target=killed_training, args=(world, place, metric, call)
     )
     child.start()
     child.join(timeout=300)
@@ -175,6 +182,143 @@ def test_an_unfinished_folder_is_named_and_left(
     assert run(["recover", "half"]) == 2
     (folder / "model").rmdir()
     folder.rmdir()
+
+
+def test_a_noisy_metric_that_lies_on_disk_is_committed_and_not_drawn_again(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_id = run_and_kill(world, (Reservation, "commit"), metric=True, call=2)
+    with Ledger(world.ledger_url) as ledger:
+        [open_] = ledger.open_entries()
+        before = ledger.spent("small")
+        ledger.reap(kept=outbox.entries())
+        assert ledger.state_of(open_.entry) == "reserved"
+    answer = recovered(world, run_id, capsys)
+    assert answer["note"].startswith("its noisy metric is committed now")
+    with Ledger(world.ledger_url) as ledger:
+        assert ledger.state_of(open_.entry) == "committed" and ledger.spent("small") == before
+    require_whole(world, run_id)
+    assert "released.accuracy" in world.client.get_run(run_id).data.metrics
+
+
+@pytest.mark.parametrize("metric", [False, True])
+def test_an_interruption_before_a_commit_loses_nothing_that_is_paid_for(
+    world: World,
+    metric: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    real, calls = Reservation.commit, list[str]()
+
+    def stopped(self: Reservation, hashes: dict[str, str] | None = None) -> str:
+        calls.append(self.entry_id)
+        if len(calls) == 1 + metric:
+            raise KeyboardInterrupt
+        return real(self, hashes)
+
+    evaluate = {"release": {"metric": "accuracy", "epsilon": 0.5}} if metric else {}
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Reservation, "commit", stopped)
+        world.train(world.config(evaluate=evaluate))
+    with Ledger(world.ledger_url) as ledger:
+        assert [ledger.state_of(entry) for entry in calls] == ["committed"] * (2 + metric)
+        assert len(set(calls)) == 1 + metric
+    [folder] = [path for path, one in outbox.waiting(world.home) if one.entry == calls[0]]
+    assert recovered(world, folder.name, capsys)["outcome"] == "recovered"
+    require_whole(world, folder.name)
+
+
+def test_an_interruption_before_the_block_gives_the_budget_back(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Ledger(world.ledger_url) as ledger:
+        before = sum(ledger.spent("small").values())
+
+    def stopped(self: Reservation) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Reservation, "__enter__", stopped)
+        world.train()
+    with Ledger(world.ledger_url) as ledger:
+        assert ledger.open_entries() == []
+        assert sum(ledger.spent("small").values()) == before
+    assert "nothing was drawn, so nothing was spent" in caplog.text
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> str:
+    capsys.readouterr()
+    assert run(["recover"]) == 0
+    return capsys.readouterr().out
+
+
+def test_half_a_result_is_settled_once_and_removed(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_id = run_and_kill(world, (outbox.Pending, "write"))
+    begun = outbox.Begun.read(world.home.outbox / run_id)
+    assert begun is not None
+    told = said(capsys)
+    assert f"{run_id}: removed: its process ended before its result was whole" in told
+    assert f"entry {begun.entry} of 'small' is forfeited and stays charged in full" in told
+    assert not (world.home.outbox / run_id).exists()
+    with Ledger(world.ledger_url) as ledger:
+        assert ledger.state_of(begun.entry) == "forfeited"
+    assert said(capsys) == "Nothing waits to be recovered.\n"
+
+
+def test_a_whole_result_whose_entry_is_forfeited_is_named_once_and_left(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_id = run_and_kill(world, POINTS["before the commit"])
+    with Ledger(world.ledger_url) as ledger:
+        [entry] = ledger.reap()  # as one does that has another home
+    assert run_id in outbox.words(world.home)
+    told = said(capsys)
+    assert f"{run_id}: forfeited: entry {entry} of 'small' is forfeited: it stays charged" in told
+    assert said(capsys) == "Nothing waits to be recovered.\n"
+    assert run_id not in outbox.words(world.home)
+    assert (world.home.outbox / run_id / "model" / "weights.npz").is_file()
+    with Ledger(world.ledger_url) as ledger:
+        assert ledger.state_of(entry) == "forfeited"
+    shutil.rmtree(world.home.outbox / run_id)
+
+
+def test_folders_that_say_nothing_of_themselves_are_judged_by_their_run(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of comparisons, and of earlier versions: the run knows its process."""
+    client = world.client
+    experiment = tracking.ensure_experiment(client, world.home, "folders")
+    alive, dead, stored = (tracking.open_run(client, experiment, None, {}) for _ in range(3))
+    for name in (dead, stored):
+        client.set_tag(name, OWNER, json.dumps(this_process() | {"started": "1"}))
+    client.set_tag(stored, MODEL, "models:/m-1")
+    for name in (alive, dead, stored):
+        (world.home.outbox / name).mkdir()
+    told = said(capsys)
+    assert f"{dead}: removed: its process ended before its result was whole; what it was" in told
+    assert f"{stored}: removed: everything of it is in MLflow" in told
+    assert f"{alive}: not finished" in told
+    assert said(capsys).startswith(f"{alive}: not finished")
+    (world.home.outbox / dead).mkdir()
+    (world.home.outbox / dead / outbox.PENDING).write_text('{"schema_version": 2}')
+    assert f"{dead}: not finished" in said(capsys), "a result of another version may be whole"
+    for name in (alive, dead):
+        shutil.rmtree(world.home.outbox / name)
+
+
+def test_half_a_result_whose_ledger_does_not_answer_is_kept(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = world.home.outbox / "gone"
+    owner = this_process() | {"started": "1"}
+    config = json.loads(world.config().canonical())
+    config["data"]["name"] = str(world.folder / "lost.yaml")
+    outbox.Begun("entry", "small", owner, config).write(folder)
+    assert run(["recover"]) == 1
+    assert "gone: kept: " in capsys.readouterr().out
+    shutil.rmtree(folder)
 
 
 def test_a_run_that_goes_on_is_left_alone(world: World) -> None:

@@ -13,6 +13,7 @@ LEDGER, KEPT, NAMES = (
 )
 DRAWN = "tests/tasks/ledger/test_first_draw.py"
 COUNTED = "tests/tasks/ledger/test_counting.py"
+STOPPED = "tests/tasks/ledger/test_interrupted.py"
 
 MUTANTS = [
     Mutant("tasks/ledger/witness.py", "last[0] < head.seq:", "last[0] < 0:", KEPT),
@@ -84,5 +85,15 @@ MUTANTS = [
         '_times(left, sum(float(one["cost"]) for one in newest))',
         '_times(left, float(newest[-1]["cost"]))',
         COUNTED,
+    ),
+    Mutant(
+        "tasks/ledger/reservation.py",
+        "kept = self._result() if self._draws else None",
+        "kept = None",
+        STOPPED,
+    ),
+    Mutant("tasks/ledger/ledger.py", "one.__exit__(kind, error, trace)", "pass", STOPPED),
+    Mutant(
+        "tasks/record/outbox.py", "pending.entry == entry else None", "False else None", STOPPED
     ),
 ]
