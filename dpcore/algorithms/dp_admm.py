@@ -98,7 +98,7 @@ class DPADMM(ADMMSettings, Algorithm):
             velocity = steps.momentum * velocity + noisy + problem.l2 * x
             x = x - step * (velocity + y + steps.rho * (x - z))
             centre = (x + y / steps.rho).mean(axis=0).reshape(-1, problem.dimension)
-            z = penalty.prox(centre, 1.0 / steps.rho).ravel()
+            z = penalty.prox(centre, 1.0 / (steps.rho * (1.0 - steps.momentum))).ravel()
             y = y + steps.rho * (x - z)
             budget.note(step_size=step)
         return Iterate(x.mean(axis=0), z, y).output(self.output)

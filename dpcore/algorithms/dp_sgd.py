@@ -250,6 +250,7 @@ class DPSGD(Algorithm):
         """
         rate, momentum = self.step_and_momentum(problem)
         gradient = self.gradient(problem)
+        l1 = problem.l1 / (1.0 - momentum)  # a gradient is followed so many times
         first_averaged = self.steps - max(1, round(self.average * self.steps))
         w = self.first(problem)
         velocity, total = np.zeros_like(w), np.zeros_like(w)
@@ -257,7 +258,7 @@ class DPSGD(Algorithm):
             eta = rate * decay
             velocity = momentum * velocity + gradient.mean(budget, w) + problem.l2 * w
             w = (w - eta * velocity).reshape(-1, problem.dimension)
-            w = prox_l1(w, eta * problem.l1, problem.intercept).ravel()
+            w = prox_l1(w, eta * l1, problem.intercept).ravel()
             budget.note(step_size=eta)
             if self.ema > 0:
                 total += (1.0 - self.ema) * (w - total)

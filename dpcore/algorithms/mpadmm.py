@@ -143,7 +143,13 @@ class MPADMM(ADMMSettings, Algorithm):
             x = budget.release(releases[0], x_step)
             # The noisy velocity that this x amounts to: post-processing, so momentum costs nothing.
             velocity = (at.x - x) / step - at.pull(steps.rho)
-            move = partial(at.moved, rho=steps.rho, penalty=penalty, dimension=problem.dimension)
+            move = partial(
+                at.moved,
+                rho=steps.rho,
+                penalty=penalty,
+                dimension=problem.dimension,
+                momentum=steps.momentum,
+            )
             at = (
                 move(x)
                 if self.perturb == "x"

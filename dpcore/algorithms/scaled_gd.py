@@ -273,6 +273,7 @@ class ScaledGD(Algorithm):
 
         rate, momentum = self.step_and_momentum(problem, problem.l2 * view.stretch**2)
         w = view.scaled(first_weights(self.start, problem).reshape(problem.outputs, -1))
+        l1 = problem.l1 / (1.0 - momentum)  # a gradient is followed so many times
         velocity = np.zeros_like(w)
         noise = self.noise_multiplier * problem.sensitivity(gradient.clip_norm)
         means, _ = layout.moments(released, problem.n)
@@ -283,7 +284,7 @@ class ScaledGD(Algorithm):
             noisy = gradient.mean(budget, w.ravel(), scaled).reshape(w.shape)
             pull = momentum * velocity + noisy + problem.l2 * view.pull_back(view.weights(w))
             velocity = np.where(held, 0.0, pull)
-            w = np.where(held, w, view.prox(w - eta * velocity, eta * problem.l1))
+            w = np.where(held, w, view.prox(w - eta * velocity, eta * l1))
             budget.note(step_size=eta)
             if held.any() and watch.sees(noisy):
                 held = watch.silent()

@@ -103,6 +103,6 @@ class SSADMM(ADMMSettings, Algorithm):
         for step in steps.sizes.tolist():
             velocity = steps.momentum * velocity + gradient.mean(budget, at.x) + problem.l2 * at.x
             x = at.x - step * (velocity + at.pull(steps.rho))
-            at = at.moved(x, steps.rho, penalty, problem.dimension)
+            at = at.moved(x, steps.rho, penalty, problem.dimension, steps.momentum)
             budget.note(step_size=step)
         return at.output(self.output)

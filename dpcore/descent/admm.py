@@ -79,11 +79,17 @@ class Iterate:
         pull: Array = self.y + rho * (self.x - self.z)
         return pull
 
-    def moved(self, x: Array, rho: float, penalty: Penalty, dimension: int) -> Iterate:
+    def moved(
+        self, x: Array, rho: float, penalty: Penalty, dimension: int, momentum: float = 0.0
+    ) -> Iterate:
         """The iterate after x became ``x``: z by the proximal step, y by the dual step. Reads no
         record.
+
+        With ``momentum`` x follows each gradient 1 / (1 - momentum) times, and so does z the
+        penalty: else they would come to rest where it is as much weaker.
         """
-        z = penalty.prox((x + self.y / rho).reshape(-1, dimension), 1.0 / rho).reshape(x.shape)
+        centre = (x + self.y / rho).reshape(-1, dimension)
+        z = penalty.prox(centre, 1.0 / (rho * (1.0 - momentum))).reshape(x.shape)
         return Iterate(x, z, self.y + rho * (x - z))
 
     def output(self, name: str) -> Array:

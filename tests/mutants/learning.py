@@ -8,6 +8,19 @@ M, A = "dpcore/mechanisms", "dpcore/accounting"
 TM, TA = "tests/dpcore/mechanisms", "tests/dpcore/accounting"
 
 MUTANTS = [
+    # momentum and a penalty
+    Mutant(
+        "dpcore/descent/admm.py",
+        "1.0 / (rho * (1.0 - momentum))",
+        "1.0 / rho",
+        "tests/dpcore/descent/test_momentum.py",
+    ),
+    Mutant(
+        "dpcore/algorithms/scaled_gd.py",
+        "l1 = problem.l1 / (1.0 - momentum)",
+        "l1 = problem.l1",
+        "tests/dpcore/descent/test_momentum.py",
+    ),
     # class weights: constants, terms, and what comes before a clip
     Mutant(
         "dpcore/losses.py",
