@@ -8,7 +8,7 @@ with the statement. Apart from the other rules, since it needs the libraries of 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
@@ -29,7 +29,8 @@ from tasks.kinds import kind_of
 from tasks.kinds.base import Job, Kind
 from tasks.ledger import RowFacts
 from tasks.ledger.reader import LedgerReader
-from tasks.record.statement import Statement, Training, guarantee, software
+from tasks.record import sources
+from tasks.record.statement import RULES, Statement, Training, guarantee, software
 from tasks.schema import find_schema
 from tasks.training import plan_training, prepare
 
@@ -43,6 +44,15 @@ FULL = 0.99
 RESTORE = "Put configuration and data schema back as they were when it was trained, or train again"
 WHY = "Configuration, data schema and what was charged are not of one run"
 OTHERWISE = ", or version {} planned otherwise"
+PLANS = f"{sources.CODE_FOLDER}/train/planning.py"
+# What differs in these blocks, by whatever rules a run was planned.
+DECLARED = (
+    "encoder.columns",
+    *(f"guarantee.{key}" for key in ("unit", "adjacency", "delta", "target_epsilon", "conversion")),
+    *(f"data.{key}" for key in ("name", "public", "n_kind")),
+    *(f"training.{key}" for key in ("loss", "preset", "l1")),
+    "ledger",
+)
 Differences = Iterator[tuple[str, Any, Any]]
 
 
@@ -86,7 +96,43 @@ def plan_again(run: Subject, ledger: str) -> list[Finding]:
         )
         for code, subject, again, there in _compared(job, planned, stored, run, found, tolerance)
     ]
+    if same and _other_rules(run, found):
+        differing = _by_other_rules(differing, config)
     return differing + [_fitted()] * (tolerance == CALIBRATED)
+
+
+def _other_rules(run: Subject, found: Statement) -> bool:
+    """Whether the run says that it was planned by other code than this: by the statement, or in
+    runs before that by the list of the files that its model carries. Both are in the commit record.
+    """
+    stated = found.versions.get(RULES)
+    if stated is not None:
+        return stated != sources.rules()
+    try:
+        listed, _ = sources.read_inventory(run.files[sources.INVENTORY])
+    except (KeyError, ValueError, TypeError):
+        return False
+    own = {name: one for name, one in sources.code_hashes().items() if name.endswith(".py")}
+    return PLANS in listed and any(listed.get(name) != one for name, one in own.items())
+
+
+def _by_other_rules(found: Sequence[Finding], config: TrainConfig) -> list[Finding]:
+    """What blocks by any rules, and one warning for all that rules of planning decide."""
+    asked = config.preprocess.model_dump()
+    named = (*DECLARED, *(f"encoder.{key}" for key, value in asked.items() if value is not None))
+    declared = [one for one in found if one.subject.startswith(named)]
+    ruled = [one.what for one in found if not one.subject.startswith(named)]
+    more = f" (and {len(ruled) - 1} more)" if len(ruled) > 1 else ""
+    warning = Finding(
+        "planned_by_other_rules",
+        Severity.WARN,
+        MECHANISMS,
+        f"the run was planned by other rules: {''.join(ruled[:1])}{more}",
+        "The price of its recorded plan is checked beside this, and what was declared; the plan "
+        "itself cannot be made again",
+        "Audit it with the version of dpflows that planned it, or train again",
+    )
+    return [*declared, warning] if ruled else declared
 
 
 def _missing(kind: Kind) -> str:
@@ -185,9 +231,8 @@ def _compared(
         yield "mechanisms_not_as_planned", *one
     encoder = json.loads(run.model[ENCODER]) if ENCODER in run.model else None
     if encoder is not None:
-        for one in list(
-            differences(json.loads(job.encoder.to_json()), encoder, "encoder", ROUNDED)
-        )[:1]:
+        other = list(differences(json.loads(job.encoder.to_json()), encoder, "encoder", ROUNDED))
+        for one in sorted(other, key=lambda one: one[0].partition("[")[0] != "encoder.columns")[:1]:
             yield "encoder_not_as_planned", *one
     training = Training.of(planned, job.problem)
     facts = {

@@ -120,6 +120,11 @@ def distribution(name: str) -> str:
 
 
 ROOT = Path(__file__).resolve().parents[2]
+# Where the rules of planning stand: nothing of them is read from elsewhere.
+PLANNING = (
+    "dpcore",
+    *(f"tasks/{name}" for name in ("config", "kinds", "options", "schema", "training")),
+)
 ENTRY = "tasks.compare.cell"  # its function ``run_cell`` gives all numbers of a record
 # Libraries that numbers go through: they read, sum, draw and price. Another version of one undoes
 # finished cells.
@@ -260,6 +265,19 @@ def code_hashes() -> dict[str, str]:
     }
     files[SCORER] = Path(__file__).with_name("scoring.py")
     return {name: _hash(path.read_bytes()) for name, path in files.items()}
+
+
+@lru_cache(maxsize=1)
+def rules() -> str:
+    """The first 16 digits of the SHA-256 of all sources that a plan follows from: what a training
+    states of the rules that it was planned by.
+    """
+    digest = sha256()
+    for place in PLANNING:
+        for file in sorted((ROOT / place).rglob("*.py")):
+            name = file.relative_to(ROOT).as_posix()
+            digest.update(name.encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
 
 
 def plain_files(root: Path) -> Iterator[Path]:

@@ -21,6 +21,7 @@ from dpcore.accounting.curves import ORDERS, best_order, epsilon_of
 from dpcore.noise import FORMS
 from dpcore.problem import Adjacency, Problem
 from tasks.home import CONF
+from tasks.record import sources
 
 if TYPE_CHECKING:
     from dpcore.train import Planned
@@ -36,6 +37,7 @@ def _plain(value: Any) -> Any:
 First = Annotated[Literal[1], BeforeValidator(_plain)]
 
 STATEMENT_VERSION = 1
+RULES = "rules"  # among the versions
 PACKAGES = (
     "dpflows",
     "numpy",
@@ -345,14 +347,14 @@ def sensitivity_argument(planned: Planned, arguments: Sequence[str] = ()) -> str
 
 
 def software() -> dict[str, str]:
-    """Versions of the packages that computed the run."""
+    """Versions of the packages that computed the run, and the rules that it was planned by."""
     found = {}
     for package in PACKAGES:
         try:
             found[package] = version(package)
         except PackageNotFoundError:
             found[package] = "source tree" if package == "dpflows" else "absent"
-    return found
+    return found | {RULES: sources.rules()}
 
 
 def lock_hash() -> str | None:

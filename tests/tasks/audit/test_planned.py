@@ -15,20 +15,23 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpcore.train import Result
+from dpcore.train import Planned, Result
 from flows.cli import run
 from flows.commands.audit import read
 from tasks import training
 from tasks.audit import Severity, Subject
-from tasks.audit.planned import plan_again
+from tasks.audit.planned import PLANS, plan_again
+from tasks.audit.recompute import price_of
 from tasks.audit.rules_derived import asked
 from tasks.audit.subject import CONFIG, MECHANISMS, STATEMENT
 from tasks.config import parse_config
 from tasks.home import Home
+from tasks.kinds.base import Job
 from tasks.ledger import Blocks, Ledger
 from tasks.options import bounds, tune
 from tasks.options.base import Run
 from tasks.record import run as record_run
+from tasks.record import sources
 from tests.flows.small import SCHEMA, small_frame
 from tests.tasks.release.runs import World
 
@@ -262,6 +265,87 @@ def test_what_cannot_be_planned_is_a_note_and_other_versions_warn(
     assert plan_again(older, shared_world.ledger_url) == []
     again = plan_again(changed(older, CONFIG, EDITS["steps"]), shared_world.ledger_url)
     assert again and {one.severity for one in again} == {Severity.WARN}
+
+
+def by_other_rules(subject: Subject) -> Subject:
+    return changed(subject, STATEMENT, lambda s: s["versions"].update(rules="0" * 16))
+
+
+def test_a_run_planned_by_other_rules_is_a_warning(
+    shared_world: World, subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its plan cannot be made again; its price can."""
+    assert plan_again(by_other_rules(subject), shared_world.ledger_url) == []
+
+    def ruled(job: Job, *limits: Any) -> Planned:
+        planned = training.plan_training(job, *limits)
+        algorithm: Any = planned.algorithm
+        return replace(planned, algorithm=replace(algorithm, learning_rate=9.0))
+
+    monkeypatch.setattr("tasks.audit.planned.plan_training", ruled)
+    [same] = plan_again(subject, shared_world.ledger_url)
+    assert (same.code, same.severity) == ("not_as_planned", Severity.BLOCK)
+    [other] = plan_again(by_other_rules(subject), shared_world.ledger_url)
+    assert (other.code, other.severity) == ("planned_by_other_rules", Severity.WARN)
+    assert "training.parameters.learning_rate is 9.0" in other.what
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_who_claims_other_rules_gets_no_edit_through(
+    shared_world: World, subject: Subject, edit: str
+) -> None:
+    found = by_other_rules(changed(subject, CONFIG, EDITS[edit]))
+    named = [*plan_again(found, shared_world.ledger_url), *asked(found)]
+    assert Severity.BLOCK in {one.severity for one in named}, [one.line() for one in named]
+
+
+FORGED: dict[str, Callable[[Any], Any]] = {
+    "fewer releases": lambda s: s["mechanisms"]["order"][0].__setitem__(1, 4),
+    "smaller epsilon": lambda s: s["guarantee"].update(epsilon=0.1),
+    "larger epsilon": lambda s: s["guarantee"].update(epsilon=9.0, target_epsilon=9.0),
+    "more records": lambda s: s["data"].update(public_n=s["data"]["public_n"] * 10),
+    "another relation": lambda s: s["guarantee"].update(adjacency="replace_one"),
+    "another data set": lambda s: s["data"].update(name="other"),
+    "other blocks": lambda s: s["ledger"].update(blocks=["2026"]),
+}
+
+
+@pytest.mark.parametrize("forged", FORGED)
+def test_who_claims_other_rules_gets_no_wrong_number_through(
+    shared_world: World, subject: Subject, forged: str
+) -> None:
+    found = by_other_rules(changed(subject, STATEMENT, FORGED[forged]))
+    assert found.statement is not None
+    named = [
+        *plan_again(found, shared_world.ledger_url),
+        *asked(found),
+        *price_of(found.statement),
+    ]
+    assert Severity.BLOCK in {one.severity for one in named}, [one.line() for one in named]
+
+
+def test_bounds_that_were_changed_since_block_by_whatever_rules(home: Home, tmp_path: Path) -> None:
+    found = committed(tmp_path, *KINDS["scaled_gd"])
+    schema = tmp_path / "small.yaml"
+    schema.write_text(schema.read_text().replace("high: 100", "high: 50"))
+    [one] = plan_again(by_other_rules(found), ledger_of(tmp_path))
+    assert (one.code, one.severity) == ("encoder_not_as_planned", Severity.BLOCK)
+
+
+def test_runs_before_the_rules_were_stated_have_the_list_of_their_code(
+    shared_world: World, subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = changed(subject, STATEMENT, lambda s: s["versions"].pop("rules"))
+    edited = changed(before, CONFIG, lambda c: c["algorithm"].update(steps=9))
+
+    def severities(found: Subject) -> set[Severity]:
+        return {one.severity for one in plan_again(found, shared_world.ledger_url)}
+
+    assert severities(edited) == {Severity.BLOCK}
+    other = changed(edited, sources.INVENTORY, lambda s: s["files"].update({PLANS: "0" * 64}))
+    assert severities(other) == {Severity.WARN}
+    none = changed(edited, sources.INVENTORY, lambda s: s.update(files={}))
+    assert severities(none) == {Severity.BLOCK}
 
 
 EDITED_KINDS: dict[str, Callable[[Any], Any]] = {
