@@ -82,6 +82,8 @@ class DPSGD(Algorithm):
     realised size, which nobody sees. Abadi et al. (2016), Algorithm 1, with Mironov, Talwar & Zhang
     (2019) for the price of a record more or less and ``mechanisms.pairs`` for that of a replaced
     one. Momentum, schedule and the mean over the last share ``average`` of the iterates are free.
+    Momentum follows each gradient 1 / (1 - momentum) times, and so does prox the L1 penalty: its
+    step is eta_t / (1 - momentum).
 
     ``learning_rate`` and ``momentum`` left out follow from public facts: a direction of curvature h
     is worth learning when its signal exceeds the noise of the whole run, h > 1/H with H =
