@@ -56,6 +56,10 @@ class Adam(Algorithm):
         )
         require_below_one(beta1=self.beta1, beta2=self.beta2)
 
+    def resolved(self, problem: Problem) -> dict[str, Any]:
+        """What the fields that were left out come to on ``problem``."""
+        return {"epochs": self.passes(problem.n)}
+
     def plan(self, problem: Problem) -> list[Mechanism]:
         return [Exact()]
 

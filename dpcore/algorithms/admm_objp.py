@@ -106,6 +106,15 @@ class ADMMObjP(Algorithm):
             require_positive, penalty_parameter=self.penalty_parameter, slope_cap=self.slope_cap
         )
 
+    def resolved(self, problem: Problem) -> dict[str, Any]:
+        """What the fields that were left out come to on ``problem``."""
+        minimised, rho = self.minimised(problem), self.penalty_parameter
+        if rho is None:
+            rho = self.iteration(minimised).perturbation.curvature / problem.n - problem.l2
+        # without a cap the slope is what the loss bounds it by
+        cap = self.slope_cap or minimised.lipschitz / (problem.norm_bound * problem.weight)
+        return {"penalty_parameter": rho, "slope_cap": cap}
+
     def minimised(self, problem: Problem) -> Problem:
         """``problem`` with the loss that is minimised."""
         cap = self.slope_cap

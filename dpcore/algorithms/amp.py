@@ -83,10 +83,14 @@ class ApproximateMinimaPerturbation(Algorithm):
 
     def resolved(self, problem: Problem) -> dict[str, Any]:
         """What the fields that were left out come to on ``problem``."""
-        return {"tolerance": self.gradient_norm(problem)}
+        return {"ridge": self.ridge_of(problem), "tolerance": self.gradient_norm(problem)}
+
+    def ridge_of(self, problem: Problem) -> float:
+        """The curvature that is added for the noise."""
+        return default_ridge(problem, "gaussian") if self.ridge is None else self.ridge
 
     def plan(self, problem: Problem) -> list[AMP]:
-        ridge = default_ridge(problem, "gaussian") if self.ridge is None else self.ridge
+        ridge = self.ridge_of(problem)
         norm = self.gradient_norm(problem)
         return [
             perturbation(problem, self.noise_multiplier, "gaussian", ridge, norm, self.output_ratio)

@@ -86,6 +86,10 @@ class DPAdam(Algorithm):
         require_below_one(beta1=self.beta1, beta2=self.beta2)
         if_given(require_positive, clip_norm=self.clip_norm, learning_rate=self.learning_rate)
 
+    def resolved(self, problem: Problem) -> dict[str, Any]:
+        """What the fields that were left out come to on ``problem``."""
+        return {"clip_norm": self.clip(problem), "learning_rate": self.first_step(problem)}
+
     def clip(self, problem: Problem) -> float:
         """The clip norm C."""
         return self.clip_norm or usual_clip(problem)

@@ -11,7 +11,7 @@ import numpy as np
 
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import Algorithm, Preset, register
-from dpcore.descent.admm import ADMMSettings, Iterate
+from dpcore.descent.admm import ADMMSettings, Iterate, Steps
 from dpcore.errors import AssumptionNotMet, require_count
 from dpcore.losses import Array
 from dpcore.mechanisms import Gaussian, Mechanism, Rounds
@@ -64,6 +64,14 @@ class DPADMM(ADMMSettings, Algorithm):
         ADMMSettings.__post_init__(self)
         require_count(parties=self.parties)
 
+    def resolved(self, problem: Problem) -> dict[str, Any]:
+        """What the fields that were left out come to on ``problem``."""
+        return self.comes_to(problem, self.schedule_for(problem))
+
+    def schedule_for(self, problem: Problem) -> Steps:
+        """The steps of a run: every party has its share of the records."""
+        return self.steps_for(problem, sqrt(self.steps / self.parties) / self.noise_multiplier)
+
     def plan(self, problem: Problem) -> Sequence[Mechanism]:
         if self.parties > problem.n:
             raise AssumptionNotMet(
@@ -81,7 +89,7 @@ class DPADMM(ADMMSettings, Algorithm):
         """
         clip_norm, parties, everyone = self.clip(problem), self.parties, range(self.parties)
         penalty = penalty_of(problem, self.penalty)
-        steps = self.steps_for(problem, sqrt(self.steps / parties) / self.noise_multiplier)
+        steps = self.schedule_for(problem)
         x, y = np.zeros((2, parties, problem.dimension * problem.outputs))
         z, velocity = np.zeros_like(x[0]), np.zeros_like(x)
         for mechanism, step in zip(self.plan(problem), steps.sizes.tolist(), strict=True):

@@ -129,6 +129,16 @@ class DPAGD(Algorithm):
             max_step=self.max_step,
         )
 
+    def resolved(self, problem: Problem) -> dict[str, Any]:
+        """What the fields that were left out come to on ``problem``."""
+        clip_norm, clip_loss = self.clips(problem)
+        longest = self.longest(problem)
+        return {"clip_norm": clip_norm, "clip_loss": clip_loss, "max_step": longest}
+
+    def longest(self, problem: Problem) -> float:
+        """The longest step that is offered at the start."""
+        return self.max_step or LONGEST * step_share(problem) / problem.norm_bound
+
     def clips(self, problem: Problem) -> tuple[float, float]:
         """Clip norm of gradients and cap of losses."""
         return self.clip_norm or self._clip(problem), self.clip_loss or self._cap(problem)
@@ -202,7 +212,7 @@ class DPAGD(Algorithm):
         """Return the last iterate, shape (d,)."""
         w = np.zeros(problem.dimension * problem.outputs)
         rho = self.gradient_rho
-        largest = cap = self.max_step or LONGEST * step_share(problem) / problem.norm_bound
+        largest = cap = self.longest(problem)
         chosen: list[float] = []
         while True:
             w, rho, step = self._round(problem, budget, w, rho, largest)

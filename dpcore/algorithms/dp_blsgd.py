@@ -139,6 +139,17 @@ class DPBLSGD(LineSearchSettings, Algorithm):
     }
     presets: ClassVar[dict[str, Preset]] = {"paper": PAPER, "paper_network": NETWORK}
 
+    def resolved(self, problem: Problem) -> dict[str, Any]:
+        """What the fields that were left out come to on ``problem``."""
+        state = self.start(problem)
+        return {
+            "search_rate": self.loss_rate,
+            "first_step": state.first_step,
+            "momentum": self._descent(problem, state.clip_norm).step_and_momentum(problem)[1],
+            "clip_norm": state.clip_norm,
+            "clip_loss": state.clip_loss,
+        }
+
     def start(self, problem: Problem) -> State:
         """The state before the first release, from public facts."""
         clip_norm = self.clip_norm or usual_clip(problem)

@@ -89,6 +89,14 @@ class DPSVRG(Algorithm):
             horizon=self.horizon,
         )
 
+    def resolved(self, problem: Problem) -> dict[str, Any]:
+        """What the fields that were left out come to on ``problem``."""
+        return {
+            "clip_norm": self.clip(problem),
+            "learning_rate": self.step_size(problem),
+            "horizon": self.horizon or usual_horizon(problem),
+        }
+
     def clip(self, problem: Problem) -> float:
         """The clip norm C."""
         return usual_clip(problem) if self.clip_norm is None else self.clip_norm

@@ -99,6 +99,10 @@ class MPADMM(ADMMSettings, Algorithm):
         ADMMSettings.__post_init__(self)
         require_choice(PERTURBED, perturb=self.perturb)
 
+    def resolved(self, problem: Problem) -> dict[str, Any]:
+        """What the fields that were left out come to on ``problem``."""
+        return self.comes_to(problem, self.schedule_for(problem))
+
     def schedule_for(self, problem: Problem) -> Steps:
         """The one schedule that ``plan`` and ``fit`` walk; the price of an epoch does not depend on
         it.

@@ -55,6 +55,10 @@ class NoisyCorrelations(Algorithm):
         require_positive(noise_multiplier=self.noise_multiplier)
         if_given(require_positive, clip_norm=self.clip_norm)
 
+    def resolved(self, problem: Problem) -> dict[str, Any]:
+        """What the fields that were left out come to on ``problem``."""
+        return {"clip_norm": self.clip(problem)}
+
     def clip(self, problem: Problem) -> float:
         """The clip norm C."""
         if self.clip_norm is not None:

@@ -79,6 +79,10 @@ class NSGD(Algorithm):
         if_given(require_positive, learning_rate=self.learning_rate)
         require_choice(STEP_RULES, step_rule=self.step_rule)
 
+    def resolved(self, problem: Problem) -> dict[str, Any]:
+        """What the fields that were left out come to on ``problem``."""
+        return {"learning_rate": self.walk(problem).eta0}
+
     def walk(self, problem: Problem) -> Walk:
         """The one schedule that training and price share."""
         sizes = near_equal(problem.n, max(round(problem.n / self.batch_size), 1))

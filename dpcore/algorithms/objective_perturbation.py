@@ -101,8 +101,16 @@ class ObjectivePerturbationGLM(Algorithm):
         require_choice(("gaussian", "gamma"), noise=self.noise)
         if_given(require_nonnegative, ridge=self.ridge)
 
+    def resolved(self, problem: Problem) -> dict[str, Any]:
+        """What the fields that were left out come to on ``problem``."""
+        return {"ridge": self.ridge_of(problem)}
+
+    def ridge_of(self, problem: Problem) -> float:
+        """The curvature that is added for the noise."""
+        return default_ridge(problem, self.noise) if self.ridge is None else self.ridge
+
     def plan(self, problem: Problem) -> list[AMP]:
-        ridge = default_ridge(problem, self.noise) if self.ridge is None else self.ridge
+        ridge = self.ridge_of(problem)
         return [
             perturbation(
                 problem, self.noise_multiplier, self.noise, ridge, self.tolerance, OUTPUT_RATIO

@@ -94,6 +94,11 @@ class OutputGD(Algorithm):
         if_given(require_count, steps=self.steps)
         if_given(require_positive, learning_rate=self.learning_rate)
 
+    def resolved(self, problem: Problem) -> dict[str, Any]:
+        """What the fields that were left out come to on ``problem``."""
+        steps, eta = self.descent(problem)
+        return {"steps": steps, "learning_rate": eta}
+
     def descent(self, problem: Problem) -> tuple[int, float]:
         """Number of steps and step size; raises ``AssumptionNotMet`` for a step too long to
         contract.

@@ -129,6 +129,11 @@ class PrivBR(Algorithm):
         require_choice(SCHEDULES, schedule=self.schedule)
         require_below_one(momentum=self.momentum, average=self.average)
 
+    def resolved(self, problem: Problem) -> dict[str, Any]:
+        """What the fields that were left out come to on ``problem``."""
+        rows = max(round(self.rate(problem) * problem.n), 1)
+        return {"batch_size": self.batch_size or rows}
+
     def rate(self, problem: Problem) -> float:
         """Chance q that a session is in a batch: ``batch_size`` / n where that is given."""
         return (

@@ -73,6 +73,10 @@ class PrivGene(Algorithm):
         require_fraction(mutations=self.mutations)
         if_given(require_positive, clip_loss=self.clip_loss)
 
+    def resolved(self, problem: Problem) -> dict[str, Any]:
+        """What the fields that were left out come to on ``problem``."""
+        return {"clip_loss": self.clip(problem)}
+
     def clip(self, problem: Problem) -> float:
         """The cap C of a record's loss."""
         if self.clip_loss is not None:

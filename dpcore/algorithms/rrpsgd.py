@@ -77,6 +77,10 @@ class RRPSGD(Algorithm):
         require_count(passes=self.passes)
         if_given(require_count, batch_size=self.batch_size)
 
+    def resolved(self, problem: Problem) -> dict[str, Any]:
+        """What the fields that were left out come to on ``problem``."""
+        return {"batch_size": self.batch_size or self.shape(problem)[0]}
+
     def shape(self, problem: Problem) -> tuple[int, int]:
         """Rows a round (expected) and the maximum number of rounds T."""
         if self.rounds == "squared":

@@ -92,6 +92,11 @@ class RSGDAR(Algorithm):
         if_given(require_positive, learning_rate=self.learning_rate)
         require_choice(STEP_RULES, step_rule=self.step_rule)
 
+    def resolved(self, problem: Problem) -> dict[str, Any]:
+        """What the fields that were left out come to on ``problem``."""
+        walk = self.walk(problem)
+        return {"epochs": walk.epochs, "learning_rate": walk.eta0}
+
     def walk(self, problem: Problem) -> Walk:
         """The one schedule that training and price share."""
         sizes = near_equal(problem.n, max(round(problem.n / self.batch_size), 1))

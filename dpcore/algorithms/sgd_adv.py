@@ -71,6 +71,16 @@ class SGDAdv(Algorithm):
         require_count(batch_size=self.batch_size)
         if_given(require_count, epochs=self.epochs)
 
+    def resolved(self, problem: Problem) -> dict[str, Any]:
+        """What the fields that were left out come to on ``problem``."""
+        # (n / m)^2 steps are n / m passes
+        passes = ceil(1.0 / self.rate(problem)) if self.epochs is None else self.epochs
+        return {"radius": self.width(problem), "epochs": passes}
+
+    def width(self, problem: Problem) -> float:
+        """The radius of the ball of the iterates, in units of 1 / ``norm_bound``."""
+        return self.radius or RADIUS * step_share(problem)
+
     def rate(self, problem: Problem) -> float:
         """The sampling rate m / n, at most 1."""
         return min(self.batch_size / problem.n, 1.0)
@@ -98,7 +108,7 @@ class SGDAdv(Algorithm):
         w = np.zeros(problem.dimension * problem.outputs)
         total, first = np.zeros_like(w), steps // 2
         size = sqrt(problem.lipschitz**2 + len(w) * (sigma / gradient.rows) ** 2)
-        ball = (self.radius or RADIUS * step_share(problem)) / problem.norm_bound
+        ball = self.width(problem) / problem.norm_bound
         for t in range(1, steps + 1):
             eta = ball / (size * sqrt(t))
             eta = min(eta, 1.0 / (problem.l2 * t)) if problem.l2 > 0 else eta

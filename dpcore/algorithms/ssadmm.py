@@ -11,7 +11,7 @@ import numpy as np
 
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, NOT_PRINTED, OURS, Algorithm, Preset, register
-from dpcore.descent.admm import ADMMSettings, Iterate
+from dpcore.descent.admm import ADMMSettings, Iterate, Steps
 from dpcore.descent.gradient import RANKING_HORIZON, NoisyGradient
 from dpcore.errors import if_given, require_fraction
 from dpcore.losses import Array
@@ -88,6 +88,16 @@ class SSADMM(ADMMSettings, Algorithm):
             problem, self.clip(problem), self.noise_multiplier, self.rate(problem)
         )
 
+    def resolved(self, problem: Problem) -> dict[str, Any]:
+        """What the fields that were left out come to on ``problem``."""
+        shown = self.comes_to(problem, self.schedule_for(problem))
+        return shown | {"sampling_rate": self.rate(problem)}
+
+    def schedule_for(self, problem: Problem) -> Steps:
+        """The steps of a run."""
+        rate = self.rate(problem)
+        return self.steps_for(problem, rate * sqrt(self.steps) / self.noise_multiplier, 1.0 / rate)
+
     def plan(self, problem: Problem) -> Sequence[Mechanism]:
         # what the problem has no such penalty for is refused before it is charged
         penalty_of(problem, self.penalty)
@@ -95,9 +105,9 @@ class SSADMM(ADMMSettings, Algorithm):
 
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
         """Return z (exactly sparse) or x after the last step, shape (outputs * d,)."""
-        gradient, rate = self.gradient(problem), self.rate(problem)
+        gradient = self.gradient(problem)
         penalty = penalty_of(problem, self.penalty)
-        steps = self.steps_for(problem, rate * sqrt(self.steps) / self.noise_multiplier, 1.0 / rate)
+        steps = self.schedule_for(problem)
         at = Iterate.start(problem.dimension * problem.outputs)
         velocity = np.zeros_like(at.x)
         for step in steps.sizes.tolist():

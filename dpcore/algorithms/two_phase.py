@@ -102,6 +102,16 @@ class TwoPhase(Algorithm):
         require_nonnegative(evidence=self.evidence)
         self._checked()
 
+    def resolved(self, problem: Problem) -> dict[str, Any]:
+        """What the fields that were left out come to on ``problem``."""
+        first, trainer, second = self.phases(problem)
+        odds = self._ratio(problem, self._mu(trainer, problem, len(second))) ** 2
+        return {
+            "keep": self.keep or self.kept(problem),
+            "share": self.share or odds / (1.0 + odds),
+            "clip_norm": first.clip(problem),
+        }
+
     def kept(self, problem: Problem) -> int:
         """How many columns the second phase sees, without the constant one."""
         columns = problem.dimension - int(problem.intercept)

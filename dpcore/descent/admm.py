@@ -167,6 +167,16 @@ class ADMMSettings:
         )
         if_given(require_below_one, momentum=self.momentum)
 
+    def comes_to(self, problem: Problem, steps: Steps) -> dict[str, float]:
+        """What the fields that were left out come to on ``problem``, with its ``steps``."""
+        return {
+            "clip_norm": self.clip(problem),
+            "learning_rate": steps.first if self.learning_rate is None else self.learning_rate,
+            "penalty_parameter": steps.rho,
+            "momentum": steps.momentum,
+            "horizon": self.horizon or usual_horizon(problem),
+        }
+
     def clip(self, problem: Problem) -> float:
         """The clip norm C."""
         return usual_clip(problem) if self.clip_norm is None else self.clip_norm
