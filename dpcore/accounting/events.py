@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dpcore.accounting.curves import ORDERS, curve_of
-from dpcore.accounting.first_rules import first
+from dpcore.accounting.first_rules import first, second
 from dpcore.errors import InputError, PriceUnknown, unknown_name
 from dpcore.mechanisms import to_dict
 from dpcore.mechanisms.base import MECHANISMS, SAMPLERS, Array, InTurn, Mechanism, Rounds, on_grid
@@ -112,7 +112,7 @@ def _replaced(mechanism: Mechanism) -> Mechanism:
 
 VERSION = 1
 # Rules by which a price is formed now. What older ones charged is priced by them for ever.
-RULES = 2
+RULES = 3
 
 
 # A list of more runs than this is kept as one round of it and how often that runs.
@@ -329,7 +329,9 @@ def _whole(value: Any) -> int:
 
 def curve_by(mechanism: Mechanism, rules: int) -> Array:
     """Price of one release of ``mechanism`` on ``ORDERS`` by the price rules of that number."""
-    return curve_of(first(mechanism) if rules == 1 else mechanism)
+    if rules == 1:
+        mechanism = first(mechanism)
+    return curve_of(second(mechanism) if rules <= 2 else mechanism)
 
 
 @lru_cache(maxsize=4096)

@@ -34,7 +34,7 @@ from dpcore.mechanisms.gaussian import Gaussian, log_gaussian_delta
 from dpcore.problem import Adjacency
 from dpcore.sampling import Sampled
 
-# Share of delta that a budget keeps for the profile of discrete noise (``limits.GRID_SHARE``).
+# Share of delta that a budget keeps for the profile of discrete noise (``GRID_SHARE``).
 KEPT = 1e-5
 
 

@@ -44,6 +44,7 @@ from dpcore.errors import (
     require_open_unit,
     require_positive,
 )
+from dpcore.mechanisms.base import GRID_SHARE
 from dpcore.problem import Adjacency
 
 # A sum that passes its limit by less than this share is rounding: ten times 0.1 fits 1.0, an
@@ -55,9 +56,6 @@ ACCOUNTANTS = ("auto", "rdp", "pld", "gdp", "profile", "pure", "advanced")
 PLAIN = "plain"
 # Lists of more distinct mechanisms than this are not composed by distributions unless asked for.
 FEW = 4
-# Share of delta for what a profile of discrete noise lacks: in one dimension it exceeds that of the
-# Gaussian by 1.5 / g^2 of it at most, g >= 1024 grid steps a sigma (numeric; many are not proved).
-GRID_SHARE = 1e-5
 
 
 class Limit(Protocol):

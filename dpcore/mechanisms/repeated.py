@@ -28,7 +28,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from dpcore.errors import InputError, require_count, require_positive
-from dpcore.mechanisms.base import Array, Mechanism, mechanism, settle
+from dpcore.mechanisms.base import GRID_SHARE, Array, Mechanism, mechanism, settle
 from dpcore.mechanisms.gaussian import Gaussian, log_gaussian_delta
 from dpcore.problem import Adjacency
 
@@ -95,20 +95,22 @@ class Composition(Mechanism):
         ]
         return np.asarray(np.sum(parts, axis=0))
 
-    def log_delta(self, alphas: Array, epsilon: float) -> float:
+    def log_delta(self, alphas: Array, epsilon: float, share: float = GRID_SHARE) -> float:
         """ln of the least known delta at ``epsilon``: from the curve at ``alphas``, for Gaussians
         on all rows exact.
 
-        Dong, Roth & Su (2022), Corollary 3.3: they compose to one of mu = sqrt(sum ratio^2).
+        Dong, Roth & Su (2022), Corollary 3.3: they compose to one of mu = sqrt(sum ratio^2). Of
+        that delta a discrete form may lack ``share``.
         """
         found = log_delta(alphas, self.rdp(alphas), epsilon)
         gaussians = [item for item in self.mechanisms if isinstance(item, Gaussian)]
         if self.cap or len(gaussians) < len(self.mechanisms):
             return found
         pairs = zip(gaussians, self.counts, strict=True)
-        return min(
-            found, log_gaussian_delta(epsilon, sqrt(sum(n * item.ratio**2 for item, n in pairs)))
-        )
+        exact = log_gaussian_delta(epsilon, sqrt(sum(n * item.ratio**2 for item, n in pairs)))
+        if any(item.rounding > 0.0 for item in gaussians):
+            exact -= log1p(-share)
+        return min(found, exact)
 
     def release(self, value: Any, rng: np.random.Generator) -> Any:
         """None exists: the parts are released one by one."""
@@ -310,7 +312,8 @@ class RepeatPoisson(Repeated):
 
         e(a) + rate d^ + ln E[K] / (a - 1),
 
-    d^ the least known delta of a trial at e^ = ln(1 + 1/(a-1)). Papernot & Steinke (2022), Theorem
+    d^ the least known delta of a trial at e^ = ln(1 + 1/(a-1)), of discrete Gaussians with a share
+    of 1e-5 more than the Gaussian's (``GRID_SHARE``). Papernot & Steinke (2022), Theorem
     6, whose Poisson law may give no trial at all: its derivative is the same up to the factor 1 /
     (1 - e^-rate), which E[K] holds here.
     """
@@ -344,10 +347,16 @@ class RepeatPoisson(Repeated):
     def _ratio(self, trials: int) -> float:
         return self.rate / (trials + 1.0)
 
+    def _delta_share(self) -> float:
+        """What is added to the delta of discrete noise, as a share of it."""
+        return GRID_SHARE
+
     def _selection(self, alphas: Array, curve: Array) -> Array:
         # A mixture over public settings has at most the largest delta, as it has the largest curve.
+        share = self._delta_share()
         hats = [
-            [one.log_delta(alphas, log1p(1.0 / (a - 1.0))) for a in alphas] for one in self.trials
+            [one.log_delta(alphas, log1p(1.0 / (a - 1.0)), share) for a in alphas]
+            for one in self.trials
         ]
         chances: Array = self.rate * np.exp(np.max(hats, axis=0))
         return chances

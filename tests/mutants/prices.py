@@ -10,6 +10,7 @@ PLD = "tests/dpcore/accounting/test_pld.py"
 FILTER, MU = "dpcore/accounting/gaussian_filter.py", "tests/tasks/ledger/test_gdp_filter.py"
 EPOCHS = "tests/dpcore/mechanisms/test_allocation.py"
 EVENTS, KEPT = "dpcore/accounting/events.py", "tests/stored/test_first_rules.py"
+TRIALS = "tests/dpcore/mechanisms/test_repeated.py"
 LONG = "tests/dpcore/train/test_long_plans.py"
 
 MUTANTS = [
@@ -38,7 +39,16 @@ MUTANTS = [
     Mutant(EVENTS, "totals[index] += count * self.rounds", "totals[index] += count", LONG),
     Mutant(EVENTS, "order=((0, len(self) * times),)", "order=((0, len(self)),)", LONG),
     # what was charged by rules 1 is priced by rules 1, and the number is part of the list
-    Mutant(EVENTS, "first(mechanism) if rules == 1 else mechanism", "mechanism", KEPT),
+    Mutant(
+        EVENTS,
+        "    if rules == 1:\n        mechanism = first",
+        "    if False:\n        mechanism = first",
+        KEPT,
+    ),
+    Mutant(EVENTS, "second(mechanism) if rules <= 2 else mechanism", "mechanism", TRIALS),
+    Mutant(
+        "dpcore/mechanisms/repeated.py", "exact -= log1p(-share)", "exact += log1p(-share)", TRIALS
+    ),
     Mutant(EVENTS, 'stored.get("rules", 1)', 'stored.get("rules", 2)', KEPT),
     Mutant(EVENTS, "if self.rules == 1 else", "if self.rules == 2 else", KEPT),
     # what is stated, by whom, and what noise a ledger lets a run have

@@ -65,8 +65,8 @@ MUTANTS = [
     ),
     Mutant(
         "dpcore/mechanisms/repeated.py",
-        "log1p(1.0 / (a - 1.0))) for",
-        "log1p(3.0 / (a - 1.0))) for",
+        "log1p(1.0 / (a - 1.0)), share)",
+        "log1p(3.0 / (a - 1.0)), share)",
         "tests/dpcore/mechanisms/test_repeated.py",
     ),
     Mutant(

@@ -89,7 +89,7 @@ def entry_text(ledger: Ledger, entry: str) -> str:
 def test_a_run_of_today_is_charged_beside_it_by_the_rules_of_today(ledger: Ledger) -> None:
     g = Poisson(0.02).amplify(Gaussian(2.0, 3.0), Adjacency.REPLACE_ONE, "ball")
     events = Events.of([g] * 20, adjacency=Adjacency.REPLACE_ONE)
-    assert json.loads(events.to_json())["rules"] == RULES == 2
+    assert json.loads(events.to_json())["rules"] == RULES == 3
     ledger.reserve("records", events)
     then = replace(events, rules=1)
     ledger.reserve("records", then)
@@ -116,9 +116,9 @@ def test_a_list_that_claims_other_rules_than_charged_it_is_found(
 def test_rules_that_are_not_known_are_refused() -> None:
     text = Events.of([Gaussian(1.0, 2.0)], adjacency="add_remove").to_json()
     with pytest.raises(InputError, match="price rules"):
-        Events.from_json(text.replace('"rules":2', '"rules":3'))
+        Events.from_json(text.replace('"rules":3', '"rules":4'))
     with pytest.raises(InputError):
-        Events.from_json(text.replace('"rules":2', '"rules":true'))
+        Events.from_json(text.replace('"rules":3', '"rules":true'))
 
 
 def test_a_damaged_fixture_would_be_noticed(ledger: Ledger) -> None:
