@@ -40,6 +40,11 @@ class Upright(nn.Module):
         super().__init__()
         self.image = tuple(image)
 
+    @property
+    def beside(self) -> int:
+        """Numbers that a pass holds for a record."""
+        return 12 * self.image[0] * self.image[1] * self.image[2]
+
     def forward(self, x: Tensor) -> Tensor:
         high, wide = self.image[1:]
         x = x.reshape(-1, *self.image)

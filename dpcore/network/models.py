@@ -15,7 +15,7 @@ from dpcore.errors import InputError
 from dpcore.losses import Loss
 from dpcore.network.images import Standardise, Upright
 from dpcore.network.layers import StandardConv2d, StandardLinear
-from dpcore.network.scattering import Scattering, strokes
+from dpcore.network.scattering import STROKES, Scattering, shape_of, strokes
 
 ACTIVATION: dict[str, Callable[[], nn.Module]] = {
     "tanh": nn.Tanh,
@@ -27,6 +27,9 @@ POOL: dict[str, Callable[..., nn.Module]] = {"max": nn.MaxPool2d, "mean": nn.Avg
 
 # Weights of our own kinds at most: two gigabytes in single precision.
 MOST_WEIGHTS = 500_000_000
+# Orders of the kinds of wavelet features, and pixels a side that these are made for at most: their
+# 16 filters are as large as the image, and take half a minute to make at that size.
+ORDERS, MOST_SIDE = {"scattering": 2, "wavelet_cnn": 1}, 1024
 
 
 class Described(Protocol):
@@ -93,19 +96,45 @@ def make_module(spec: Described) -> nn.Module:
 
 
 def refuse_huge(spec: Described) -> None:
-    """Raise ``InputError`` where our own kinds have more weights than memory could hold; counted
-    without making them.
+    """Raise ``InputError`` where our own kinds have more weights, or larger wavelets, than memory
+    could hold; counted without making them.
     """
-    if spec.kind in ("module", "scattering", "wavelet_cnn"):
+    if spec.kind == "module":
         return
-    with torch.device("meta"):
-        weights = sum(p.numel() for p in MAKERS[spec.kind](spec).parameters())
+    if spec.kind in ORDERS:
+        weights = weights_on_wavelets(spec)
+    else:
+        with torch.device("meta"):
+            weights = sum(p.numel() for p in MAKERS[spec.kind](spec).parameters())
     if weights > MOST_WEIGHTS:
+        of = f"image={list(spec.image)}" if spec.image else f"{spec.inputs} inputs"
         raise InputError(
             f"Expected a network of at most {MOST_WEIGHTS:,} weights, got {weights:,} of "
-            f"kind={spec.kind!r} with {spec.inputs} inputs and hidden={list(spec.hidden)}; choose "
-            "smaller layers."
+            f"kind={spec.kind!r} with {of} and hidden={list(spec.hidden)}; choose smaller layers, "
+            "or shrink images."
         )
+
+
+def weights_on_wavelets(spec: Described) -> int:
+    """Weights of a kind of wavelet features; raises ``InputError`` where these cannot be made."""
+    side, channels, cells = shape_of(spec.image, ORDERS[spec.kind])
+    if side > MOST_SIDE:
+        raise InputError(
+            f"Expected images of less than {MOST_SIDE - 3} pixels a side for kind={spec.kind!r}, "
+            f"whose filters are as large, got image={list(spec.image)}; shrink them (shrink=2 "
+            "takes the means of 2 x 2 pixels)."
+        )
+    drawn = STROKES * max(channels * cells**2, spec.inputs)
+    if spec.centred and drawn > MOST_WEIGHTS:
+        raise InputError(
+            f"Expected features of {STROKES} drawn strokes of at most {MOST_WEIGHTS:,} numbers "
+            f"together for centred=true, got {drawn:,} for image={list(spec.image)}; shrink images "
+            "(shrink=2 takes the means of 2 x 2 pixels), or leave centred out."
+        )
+    if spec.kind == "scattering":
+        return (channels * cells**2 + 1) * spec.outputs
+    width, inner = 32, max(cells - 2, 0)
+    return width * (9 * channels + 1) + (width * inner**2 + 1) * spec.outputs
 
 
 def before_layers(spec: Described) -> list[nn.Module]:

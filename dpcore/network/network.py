@@ -33,13 +33,16 @@ from dpcore.problem import Problem
 
 Array = np.ndarray
 
-DTYPES = {"single": torch.float32, "double": torch.float64}
+SINGLE = torch.float32
+DTYPES = {"single": SINGLE, "double": torch.float64}
 # Layers that leave the pixels of an image where they stand.
 IMAGE_TO_IMAGE = (Upright, Standardise, nn.Unflatten, nn.Flatten)
 # Records of one pass: as many as keep the patches of convolutions within this many numbers.
 PATCHES = 4_000_000
 # vmap forms every record's gradient: together at most this many numbers.
 FORMED_NUMBERS = 8_000_000
+# Public features are computed of as many records at a time as hold this many numbers.
+DESCRIBED_NUMBERS = 600_000_000
 
 
 class Network:
@@ -89,7 +92,11 @@ class Network:
             else None
         )
         self.features, self.body = self._split()
-        self.rows = self._rows()
+        beside = self._beside()
+        self.together = max(1, min(MOST, DESCRIBED_NUMBERS // beside))
+        self.rows, held = self._rows()
+        # records of a pass, of layers and of public features, and what it holds for each
+        self.held = (self.rows, spec.copies * held), (self.together, beside)
 
     @classmethod
     def of(cls, spec: Described) -> Network:
@@ -123,22 +130,47 @@ class Network:
             return True
         return has_parameters(layer)
 
-    def _rows(self) -> int:
-        """Records of one pass, from the shapes of the layers."""
-        copies = self.spec.copies
+    def _beside(self) -> int:
+        """Numbers that a pass over public features holds for a record, about."""
+        layers: Any = [] if self.features is None else self.features
+        inputs = self.spec.inputs
+        return max((getattr(layer, "beside", 4 * inputs) for layer in layers), default=inputs)
+
+    def memory(self, n: int) -> dict[str, int]:
+        """Bytes that training on ``n`` records holds at least: ``records`` as the layers see them;
+        beside them one ``pass``, or as many bytes again where they are made of the given ones and
+        put in order; and ``weights`` with their gradient.
+        """
+        size, made = self._start.element_size(), self.features is not None or self.dtype != SINGLE
+        records = size * n * self.width
+        return {
+            "records": records,
+            "pass": max(records * made, *(size * min(n, some) * held for some, held in self.held)),
+            "weights": (2 * size + 16) * self.dimension,
+        }
+
+    def _rows(self) -> tuple[int, int]:
+        """Records of one pass, from the shapes of the layers, and the numbers that it holds for
+        each.
+        """
+        copies, self.width = self.spec.copies, self.spec.inputs
         if not isinstance(self.sums, Closed):
-            return max(LEAST, min(MOST, FORMED_NUMBERS // self.dimension) // copies)
+            most = min(MOST, FORMED_NUMBERS // self.dimension)
+            return max(LEAST, most // copies), self.dimension
         x, patches, whole = self.described(np.zeros((1, self.spec.inputs))), 0, 1
+        held = x.numel()
+        self.width = held
         with torch.no_grad():
             body: Any = self.body  # a sequence where there is a closed form
             for layer in body:
                 x = layer(x)
-                patches += places_of(layer, tuple(x.shape))
+                patches += (places := places_of(layer, tuple(x.shape)))
+                held = max(held, places)
                 if not has_parameters(layer):  # then it may go number by number
                     whole = max(whole, WHOLE // gcd(WHOLE, x.numel()))
         self.sums.whole = whole
         most = min(MOST, PATCHES // patches) if patches else MOST
-        return max(LEAST, most // copies)
+        return max(LEAST, most // copies), held
 
     def described(self, X: Array) -> Tensor:
         """The public features of records given as rows."""
@@ -150,7 +182,9 @@ class Network:
             if not len(x):  # no module is called with zero rows: some fail there
                 none: Tensor = self.features(torch.zeros((1, x.shape[1]), dtype=self.dtype))[:0]
                 return none
-            return torch.cat([framed(self.features(x[rows])) for rows in blocks(len(x), MOST)])
+            return torch.cat(
+                [framed(self.features(x[rows])) for rows in blocks(len(x), self.together)]
+            )
 
     def load(self, w: Array) -> None:
         """Set the parameters to the start plus ``w`` (d,)."""

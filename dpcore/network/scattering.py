@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import pi
 
 import numpy as np
@@ -19,6 +20,16 @@ CHANNELS = 1 + 2 * ANGLES + ANGLES * ANGLES
 FIRST = (1, ANGLES, ANGLES)
 GROUP = 3
 STRIDE = 4
+# Numbers that a pass holds for each pixel of a filled-up image, by the order of the features.
+BESIDE = {1: 40, 2: 100}
+
+
+def shape_of(image: tuple[int, ...], order: int) -> tuple[int, int, int]:
+    """Pixels a side of an ``image`` (channels, height, width) filled up, and channels and cells a
+    side of its features.
+    """
+    side = -(-(max(image[1:]) + STRIDE) // 8) * 8
+    return side, image[0] * (CHANNELS if order == 2 else sum(FIRST)), side // STRIDE - 1
 
 
 class Scattering(nn.Module):
@@ -37,14 +48,9 @@ class Scattering(nn.Module):
     def __init__(self, image: tuple[int, ...], order: int = 2) -> None:
         super().__init__()
         self.image, self.order = tuple(image), order
-        self.channels = image[0] * (CHANNELS if order == 2 else sum(FIRST))
-        self.side = -(-(max(image[1:]) + STRIDE) // 8) * 8
-        self.cells = self.side // STRIDE - 1
-        fine = [_morlet(self.side, 0, a) for a in range(ANGLES)]
-        coarse = [_morlet(self.side, 1, a) for a in range(ANGLES)]
+        self.side, self.channels, self.cells = shape_of(self.image, order)
         # Plain attributes, not buffers: they follow from ``image`` and are no state.
-        self.fine = torch.tensor(np.array(fine), dtype=torch.float32)
-        self.coarse = torch.tensor(np.array(coarse), dtype=torch.float32)
+        self.fine, self.coarse = _wavelets(self.side)
         self.low = torch.tensor(_low_pass(self.side, STRIDE), dtype=torch.float32)
         self.low_half = torch.tensor(_low_pass(self.side // 2, STRIDE // 2), dtype=torch.float32)
         self.centre: Tensor | None = None
@@ -52,13 +58,21 @@ class Scattering(nn.Module):
     def centre_on(self, public: Tensor) -> None:
         """Take the mean features of ``public`` images (m, pixels) off those of every record."""
         self.centre = None
+        few = max(1, STROKES_AT_ONCE // self.beside)
         with torch.no_grad():
-            self.centre = self(public).mean(0)
+            self.centre = torch.cat(
+                [self(public[k : k + few]) for k in range(0, len(public), few)]
+            ).mean(0)
 
     @property
     def size(self) -> int:
         """Features of a record."""
         return self.channels * self.cells**2
+
+    @property
+    def beside(self) -> int:
+        """Numbers that a pass holds for a record."""
+        return BESIDE[self.order] * self.image[0] * self.side**2
 
     def forward(self, x: Tensor) -> Tensor:
         height, width = self.image[1:]
@@ -108,6 +122,8 @@ def _unit(x: Tensor) -> Tensor:
 # Strokes that stand for images in general: how many; an image of one or two; the deviation of the
 # pen, in pixels of 28.
 STROKES, PEN = 256, 1.3
+# Numbers that a pass over them may hold.
+STROKES_AT_ONCE = 150_000_000
 
 
 def strokes(image: tuple[int, ...]) -> Tensor:
@@ -127,12 +143,26 @@ def strokes(image: tuple[int, ...]) -> Tensor:
     for drawn in found:
         ends = rng.uniform(0.18, 0.79, (rng.integers(1, 3), 4, 2)) * size
         y, x = (bernstein @ ends).reshape(-1, 2).T
-        near = (row[:, None, None] - y) ** 2 + (column[None, :, None] - x) ** 2
-        ink = np.minimum(1.6 * np.exp(-near.min(2) / (2.0 * (PEN * unit) ** 2)), 1.0)
+        near, step = np.full((high, wide), np.inf), max(1, 1_000_000 // (high * wide))
+        for start in range(0, len(y), step):
+            some = slice(start, start + step)
+            apart = (row[:, None, None] - y[some]) ** 2 + (column[None, :, None] - x[some]) ** 2
+            np.minimum(near, apart.min(2), out=near)
+        ink = np.minimum(1.6 * np.exp(-near / (2.0 * (PEN * unit) ** 2)), 1.0)
         down = (high - 1) / 2 - ink.sum(1) @ row / ink.sum()
         right = (wide - 1) / 2 - ink.sum(0) @ column / ink.sum()
         drawn[:] = np.roll(ink, (round(down), round(right)), (0, 1))
     return torch.from_numpy(found).flatten(1)
+
+
+@lru_cache(maxsize=2)
+def _wavelets(side: int) -> tuple[Tensor, Tensor]:
+    """Those of the fine and of the coarse scale, (8, side, side) each."""
+    fine, coarse = (
+        np.array([_morlet(side, scale, a).astype(np.float32) for a in range(ANGLES)])
+        for scale in range(2)
+    )
+    return torch.from_numpy(fine), torch.from_numpy(coarse)
 
 
 def _morlet(side: int, scale: int, angle: int) -> np.ndarray:

@@ -157,7 +157,7 @@ def stored(client: MlflowClient, home: Home, folder: Path, pending: Pending) -> 
     config = parse_config(json.loads((folder / record_run.CONFIG).read_text(encoding="utf-8")))
     with Ledger(ledger_url(config, find_schema(config.data.name), home)) as ledger:
         require_paid(ledger, pending)
-        job = training.prepare(config)
+        job = training.prepare(config, here=False)
         require_intact(folder, pending)
         notes = [settle(ledger, pending), settle_metric(ledger, folder, pending)]
         ledger.reap(kept=outbox.entries())

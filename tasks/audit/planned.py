@@ -148,7 +148,7 @@ def _plan(
     """Job and plan as they were when the run was committed, and how close its noise must come to
     the stored one.
     """
-    job, tolerance = prepare(config), ROUNDED
+    job, tolerance = prepare(config, here=False), ROUNDED
     if job.schema.bounds == "from_data":
         job = _encoded(job, run)
     planned = plan_training(job)

@@ -44,6 +44,8 @@ class Job:
     problem: Problem
     blocks: tuple[str, ...]
     warnings: tuple[str, ...] = ()
+    # bytes that the training holds at least, by what they are for, as far as declarations tell
+    memory: Mapping[str, float] = field(default_factory=dict)
     # what the configuration adds, in the order of ``tasks.options.OPTIONS``
     options: tuple[Any, ...] = ()
 

@@ -7,7 +7,7 @@ numbers.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from hashlib import sha256
 from math import isqrt
 from pathlib import Path
@@ -100,9 +100,9 @@ class Network(Kind):
         problem = network_problem(
             network, schema.n(len(blocks) or 1), privacy.adjacency, l2=l2, unit=schema.unit
         )
-        return Job(
-            config, schema, config.algorithm, self, spec, encoder, problem, blocks or ("all",)
-        )
+        taken = blocks or ("all",)
+        job = Job(config, schema, config.algorithm, self, spec, encoder, problem, taken)
+        return replace(job, memory=network.memory(problem.n))
 
     def sums(self, job: Job, part: Any) -> Any:
         from dpcore.network.network import NetworkObjective

@@ -4,7 +4,9 @@ the records.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from math import inf, isfinite
 from pathlib import Path
@@ -38,12 +40,27 @@ from tasks.options.base import (
 from tasks.record import outbox
 from tasks.schema import find_schema
 
+# What is said of each part of a network's memory, and what makes it less.
+HELD = {
+    "records": "its records as the layers see them",
+    "pass": "one pass over some of its records",
+    "weights": "its weights and their gradient",
+}
+WAYS = {
+    "records": "set model.shrink (2 takes the means of 2 x 2 pixels), or take a larger machine",
+    "pass": "lower model.copies, set model.shrink, or take a larger machine",
+    "weights": "choose smaller layers, or take a larger machine",
+}
+# Where a container says what its processes may use: two versions of control groups.
+CONTAINER = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
-def prepare(config: TrainConfig, command: str = "train") -> Job:
+
+def prepare(config: TrainConfig, command: str = "train", here: bool = True) -> Job:
     """Everything that follows from configuration and schema; raises ``InputError`` for what does
     not fit.
 
-    ``command``: what it is for, train or compare; see ``tasks.options.rules``.
+    ``command``: what it is for, train or compare; see ``tasks.options.rules``. ``here``: whether it
+    is to be trained on this machine, whose memory must hold it.
     """
     schema = find_schema(config.data.name)
     if schema.block is not None and not config.data.blocks and not schema.public.public:
@@ -60,8 +77,41 @@ def prepare(config: TrainConfig, command: str = "train") -> Job:
     for option in options:
         option.check(job)
     kind.check(job)
+    if here:
+        require_memory(job)
     warnings = promise_warnings(config, job.problem.n) + words_of(job).warnings
     return replace(job, warnings=warnings)
+
+
+def machine_memory() -> float:
+    """Bytes of memory that this process may use: the machine's, or fewer where a container says so;
+    inf where nobody says.
+    """
+    found = [inf]
+    with suppress(OSError, ValueError, AttributeError):
+        found.append(float(os.sysconf("SC_PAGE_SIZE")) * os.sysconf("SC_PHYS_PAGES"))
+    for place in CONTAINER:
+        with suppress(OSError, ValueError):  # the file says "max" where there is no limit
+            found.append(float(Path(place).read_text(encoding="ascii")))
+    return min(size for size in found if size > 0)
+
+
+def require_memory(job: Job) -> None:
+    """Raise ``InputError`` where a training holds more than this machine's memory, as declarations
+    alone tell: before a file of the data is opened.
+    """
+    asked, there = sum(job.memory.values()), machine_memory()
+    if asked <= there:
+        return
+    most = max(job.memory, key=lambda name: job.memory[name])
+    model: Any = job.model
+    image = f", image={list(model.image)}" if model.image else ""
+    sizes = f"kind={model.kind}{image}, shrink={model.shrink}, copies={model.copies}"
+    raise InputError(
+        f"Expected a training within this machine's {there / 1e9:.3g} GB of memory, got model "
+        f"{sizes} for n={job.problem.n:,}, which holds at least {asked / 1e9:.3g} GB "
+        f"({job.memory[most] / 1e9:.3g} of them {HELD[most]}); {WAYS[most]}. Nothing was spent."
+    )
 
 
 def plan_training(job: Job, *limits: Further) -> Planned:

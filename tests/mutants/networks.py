@@ -6,7 +6,19 @@ from tests.mutants.mutant import Mutant
 
 N, TN = "dpcore/network", "tests/dpcore/network"
 
+MEMORY = "tests/tasks/kinds/network/test_memory.py"
+
 MUTANTS = [
+    Mutant("dpcore/network/models.py", "if side > MOST_SIDE:", "if False:", f"{TN}/test_models.py"),
+    Mutant(
+        "dpcore/network/models.py", "(9 * channels + 1) +", "9 * channels +", f"{TN}/test_models.py"
+    ),
+    Mutant(
+        "dpcore/network/network.py", "max(records * made, *(", "max(0, *(", f"{TN}/test_models.py"
+    ),
+    Mutant("dpcore/network/network.py", "spec.copies * held)", "held)", MEMORY),
+    Mutant("tasks/training/__init__.py", "    if asked <= there:", "    if True:", MEMORY),
+    Mutant("tasks/training/__init__.py", "    if here:\n", "    if True:\n", MEMORY),
     Mutant(
         "dpcore/network/network.py",
         "        refuse_coarse_products()\n        return",

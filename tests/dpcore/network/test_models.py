@@ -13,7 +13,9 @@ from torch import nn
 from dpcore.accounting import Target
 from dpcore.algorithms import check_assumptions, make, registry
 from dpcore.errors import AssumptionNotMet, InputError
+from dpcore.network import network, scattering
 from dpcore.network.layers import has_closed_form
+from dpcore.network.models import weights_on_wavelets
 from dpcore.network.network import Network
 from dpcore.network.spec import NetworkSpec, network_problem
 from dpcore.problem import Adjacency
@@ -56,6 +58,69 @@ def test_sizes_on_mnist(kind: str, parameters: int) -> None:
 def test_a_network_beyond_memory_is_refused_before_it_is_made() -> None:
     with pytest.raises(InputError, match=r"at most 500,000,000 weights, got 1,\d{3},.* smaller"):
         NetworkSpec(inputs=4, outputs=2, kind="mlp", hidden=(200_000_000,)).build()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"image": (1, 2000, 2000)},
+            r"less than 1021 pixels a side .* image=\[1, 2000, 2000\]; shr",
+        ),
+        ({"image": (1, 2, 1100)}, r"less than 1021 pixels a side .* image=\[1, 2, 1100\]"),
+        ({"image": (3, 900, 900), "centred": True}, r"256 drawn .* centred=true, got \d.* shrink"),
+        (
+            {"image": (3, 1000, 1000), "outputs": 1000},
+            r"at most 500,000,000 weights, got .* shrink",
+        ),
+    ],
+)
+@pytest.mark.parametrize("kind", ["scattering", "wavelet_cnn"])
+def test_wavelets_beyond_memory_are_refused_before_they_are_made(
+    kind: str, changes: dict, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def made(*_: object) -> None:
+        raise AssertionError("wavelets were made")
+
+    monkeypatch.setattr(scattering, "_morlet", made)
+    given = {"outputs": 10, **changes, "inputs": int(np.prod(changes["image"]))}
+    with pytest.raises(InputError, match=words):
+        NetworkSpec(kind=kind, **given).build()
+
+
+@pytest.mark.parametrize("image", [(1, 28, 28), (3, 32, 32), (1, 20, 9)])
+@pytest.mark.parametrize("kind", ["scattering", "wavelet_cnn"])
+def test_weights_on_wavelets_are_counted_without_making_them(kind: str, image: tuple) -> None:
+    spec = NetworkSpec(inputs=int(np.prod(image)), outputs=7, image=image, kind=kind)
+    assert weights_on_wavelets(spec) == spec.build().dimension
+
+
+@pytest.mark.parametrize("centred", [False, True])
+def test_features_of_a_few_records_at_a_time_are_those_of_all(
+    centred: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pass over public features holds a bounded number of numbers, whatever the image."""
+    spec = NetworkSpec(**MNIST, kind="scattering", upright=True, centred=centred)
+    X = np.random.default_rng(0).random((40, 784), dtype=np.float32)
+    whole = spec.build()
+    monkeypatch.setattr(network, "DESCRIBED_NUMBERS", 700_000)
+    monkeypatch.setattr(scattering, "STROKES_AT_ONCE", 3_000_000)
+    parts = spec.build()
+    assert whole.together == 1024 and parts.together == 6
+    assert np.abs((parts.described(X) - whole.described(X)).numpy()).max() < 1e-6
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_memory_counts_records_once_more_where_they_are_made(name: str) -> None:
+    made = spec_of(name).build()
+    held = records(made, 30).records.x
+    found = made.memory(30)
+    assert found["records"] == held.numel() * held.element_size()
+    assert found["pass"] >= found["records"] * (made.features is not None)
+    assert found["weights"] >= 16 * made.dimension
+    many = made.memory(10**7)
+    assert many["records"] == 10**7 // 30 * found["records"] + 10 * found["records"] // 30
+    assert many["pass"] >= many["records"]  # features, or numbers in double precision
 
 
 def test_the_deep_network_has_three_linear_layers_of_4096_1024_512() -> None:
