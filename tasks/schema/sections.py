@@ -31,6 +31,8 @@ def _texts(value: Any) -> Any:
 
 Texts = Annotated[tuple[str, ...], BeforeValidator(_texts)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
+# Columns of a group: vectors of a training take gigabytes. Blocks: each has a line in the ledger.
+MOST_COLUMNS, MOST_BLOCKS = 50_000_000, 100_000
 
 
 class Strict(BaseModel):
@@ -111,7 +113,7 @@ class GroupSpec(Strict):
     """
 
     name: str
-    count: int = Field(default=1, ge=1)
+    count: int = Field(default=1, ge=1, le=MOST_COLUMNS)
     kind: Literal["numeric", "flag", "one_hot"] = "numeric"
     low: Number = 0.0
     high: Number = 1.0
@@ -380,7 +382,7 @@ class BlockSpec(Strict):
 
     column: str
     by: Literal["value", "year", "month", "week", "day", "hash"] = "value"
-    count: int = Field(16, ge=2)
+    count: int = Field(16, ge=2, le=MOST_BLOCKS)
     format: str = "%Y-%m-%d"
 
     @model_validator(mode="after")

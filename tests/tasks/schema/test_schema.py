@@ -63,6 +63,14 @@ BAD = {
     "no label": (GOOD.replace("label:", "# label:"), "the key label is missing"),
     "no n": (GOOD.replace("{n: 100}", "{public: true}"), "declare n or rows_per_block"),
     "n 0": (GOOD.replace("n: 100", "n: 0"), r"public\.n: .*greater than or equal to 1, got 0"),
+    "columns beyond memory": (
+        GOOD + "features: [{name: f, count: 2000000000, low: 0, high: 1}]\n",
+        r"features\.0\.count: .*less than or equal to 50,?000,?000, got 2000000000",
+    ),
+    "blocks beyond a ledger": (
+        GOOD + "block: {column: day, by: hash, count: 1000000000}\n",
+        r"block\.count: .*less than or equal to 100,?000, got 1000000000",
+    ),
     "reversed": (
         GOOD.replace("low: 0, high: 100", "low: 9, high: 1"),
         "Expected low <= high for column 'age'",
