@@ -64,17 +64,40 @@ class VerificationFailed(DPFlowsError):
     exit_code = 4
 
 
+def near_names(name: str, names: Sequence[str]) -> list[str]:
+    """Those that differ in capitals and blanks alone, however short; else up to three alike."""
+    plain = "".join(name.split()).casefold()
+    same = [one for one in names if "".join(one.split()).casefold() == plain]
+    return same or get_close_matches(name, names, n=3, cutoff=NEAR)
+
+
 def unknown_name(what: str, name: object, known: Iterable[str], inside: str = "") -> UnknownName:
     """Return the error for a name that is not among ``known``, with the near misses first.
 
     ``inside`` is the dotted place of the name, shown with it and not part of the likeness.
     """
-    names = sorted(known)
     full = f"{inside}." if inside else ""
-    near = get_close_matches(str(name), names, n=3, cutoff=NEAR)
-    shown = [repr(full + one) for one in near]
-    hint = f"did you mean {' or '.join(shown)}?" if near else f"choose one of {', '.join(names)}."
-    return UnknownName(f"Unknown {what} {full + str(name)!r}; {hint}")
+    return UnknownName(f"Unknown {what} {full + str(name)!r}; {hint(str(name), known, full)}")
+
+
+def hint(name: str, known: Iterable[str], before: str = "") -> str:
+    """The near misses of ``name`` with ``before`` before each, or all ``known`` names."""
+    names = sorted(known)
+    near = [repr(before + one) for one in near_names(name, names)]
+    return f"did you mean {' or '.join(near)}?" if near else f"choose one of {', '.join(names)}."
+
+
+def number_bounds(name: str, low: object, high: object) -> tuple[float, float]:
+    """Both bounds of the column ``name`` as numbers; raises ``InputError`` for a text that is
+    none.
+    """
+    try:
+        return float(str(low)), float(str(high))
+    except ValueError:
+        raise InputError(
+            f"Expected numbers as low and high of column {name!r}, got low={low!r}, high={high!r}; "
+            "correct them, or set kind: date for dates."
+        ) from None
 
 
 # A word that no other process has: a child of a fork draws its own, whatever number it gets.

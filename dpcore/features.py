@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dpcore.errors import InputError, require_count, unknown_name
+from dpcore.errors import InputError, number_bounds, require_count, unknown_name
 from dpcore.identity import canonical, check_distinct
 
 KINDS = ("numeric", "flag", "categorical", "ordinal", "date")
@@ -103,9 +103,9 @@ class Column:
     def _check_fill(self) -> None:
         level = self.kind in ("categorical", "ordinal")
         if isinstance(self.fill, str) and self.fill != ZEROS and not level:
+            known = "the word zeros" if self.kind == "date" else "a number or zeros"
             raise InputError(
-                f"Expected a number or zeros as fill of column {self.name!r}, got "
-                f"fill={self.fill!r}."
+                f"Expected {known} as fill of column {self.name!r}, got fill={self.fill!r}."
             )
         if isinstance(self.fill, float | int) and not math.isfinite(self.fill):
             raise InputError(
@@ -176,7 +176,7 @@ class Column:
                     raise unknown_name(f"date part of column {self.name!r}", part, DATE_PARTS)
             low, high = date_bound(self, "low"), date_bound(self, "high")
         else:
-            low, high = float(self.low), float(self.high)
+            low, high = number_bounds(self.name, self.low, self.high)
             if not (math.isfinite(low) and math.isfinite(high) and math.isfinite(high - low)):
                 raise InputError(
                     f"Expected finite bounds of column {self.name!r} a finite distance apart, got "

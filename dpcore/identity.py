@@ -312,3 +312,16 @@ def as_ids(values: Any) -> Array:
         array[:] = items
         return array
     return np.asarray(items)
+
+
+def utc_text(text: str) -> str:
+    """An ISO date with a zone as the same moment in UTC without one, as cells are read; any other
+    text as it is.
+    """
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    return (
+        text if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None).isoformat()
+    )

@@ -5,6 +5,7 @@ design matrix.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -303,6 +304,13 @@ def level_codes(
     return found
 
 
+def _undeclared(text: str, known: Iterable[str]) -> str:
+    """That ``text`` is no level, and which one differs from it in capitals alone."""
+    near = next((level for level in known if level.casefold() == text.casefold()), None)
+    found = f"{text!r} is not a declared level"
+    return found if near is None else f"{found}, {near!r} is (capitals count)"
+
+
 def settle_levels(
     column: Column,
     known: dict[str, int],
@@ -321,10 +329,7 @@ def settle_levels(
     unknown, missing = row_levels == UNKNOWN, row_levels == MISSING
     if column.unknown == "refuse" and unknown.any():
         rows = np.flatnonzero(unknown)
-        texts = [
-            f"{text_of(uniques[codes[r]], True)!r} is not a declared level"
-            for r in rows[: SHOWN + 1]
-        ]
+        texts = [_undeclared(text_of(uniques[codes[r]], True), known) for r in rows[: SHOWN + 1]]
         tally.fault(rows, column.name, texts, "add the level, or declare unknown: zeros or other")
     tally.count("unknown", column.name, unknown)
     if missing.any() and column.fill is None:

@@ -14,7 +14,6 @@ import pandas as pd
 from dpcore.errors import InputError, unknown_name
 from dpcore.features import MISSING, WIDE_SPAN, Column, date_bound, numeric_maps
 from dpcore.preprocess.column_encoders import (
-    FILL_RULE,
     ColumnEncoder,
     LevelPart,
     NumberPart,
@@ -103,6 +102,11 @@ class DateLevelPart(ColumnEncoder):
         return points.astype(np.int32)[:, None], np.ones((len(points), 1))
 
 
+DATE_RULE = (
+    "correct the column's format (%z where it has a zone) or the row, or declare the fill zeros"
+)
+
+
 def date_factors(
     column: Column, cells: pd.Series, tally: EncodingReport, strip: bool
 ) -> tuple[np.ndarray, list[datetime]]:
@@ -128,7 +132,7 @@ def date_factors(
             "no value" if codes[r] < 0 else repr(text_of(uniques[codes[r]], strip))
             for r in rows[: SHOWN + 1]
         ]
-        tally.fault(rows, column.name, texts, f"a date as {column.format} is needed; {FILL_RULE}")
+        tally.fault(rows, column.name, texts, f"a date as {column.format} is needed; {DATE_RULE}")
     return found, moments
 
 

@@ -186,7 +186,8 @@ def _row(line: str, attributes: list[Attribute]) -> list[str | None]:
     if not line.startswith("{"):
         return cells_of(line)
     row: list[str | None] = [a.first for a in attributes]
-    for pair in filter(None, cells_of(line.strip("{} \t").replace("\t", " "))):
+    # with a comma at the end one pair alone is not taken for two cells between blanks
+    for pair in filter(None, cells_of(line.strip("{} \t").replace("\t", " ") + ",")):
         place, _, cell = pair.strip().partition(" ")
         if not (place.isdigit() and int(place) < len(row)):
             return []

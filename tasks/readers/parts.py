@@ -14,13 +14,16 @@ from dataclasses import dataclass, field
 from glob import glob  # as the shell does: ``Path.glob`` takes no absolute pattern
 from io import BufferedReader, BytesIO, RawIOBase
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
 from dpcore.errors import InputError
+
+if TYPE_CHECKING:
+    from sqlalchemy import URL
 
 HEAD = 512
 PIECE, FAR = 2**14, 2**20  # bytes read at once of a packed file, and of one that is not here
@@ -339,3 +342,14 @@ def partition(part: Part) -> dict[str, str]:
 
 
 UTF32 = (b"\xff\xfe\x00\x00", b"\x00\x00\xfe\xff")
+
+
+def plain_url(url: URL) -> str:
+    """A URL without password and without options, which may hold others."""
+    return url._replace(password=None).set(query={}).render_as_string()
+
+
+def secrets_of(url: URL) -> list[str]:
+    """Texts of a URL that no message may hold: the password, and the values of options."""
+    values = [v for v in url.query.values() for v in ([v] if isinstance(v, str) else v)]
+    return [text for text in (url.password, *values) if text]

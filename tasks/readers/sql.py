@@ -33,17 +33,17 @@ from sqlalchemy import (
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
-from dpcore.errors import InputError
+from dpcore.errors import InputError, hint
 from tasks.readers.arrow import needed, with_numbers
 from tasks.readers.chunk import Chunk, Mine, chunk_rows, is_nested, no_rows
 from tasks.readers.declared import as_declared, check_names, dtype_of, text_marks
-from tasks.readers.parts import SqlTable
+from tasks.readers.parts import SqlTable, plain_url, secrets_of
 from tasks.schema import Schema
 
 
 def sql_table(schema: Schema) -> SqlTable:
     """The declared source; raises ``InputError`` for no address, without showing it."""
-    return SqlTable(_plain(_url(schema)), str(schema.source.table), schema.source.where)
+    return SqlTable(plain_url(_url(schema)), str(schema.source.table), schema.source.where)
 
 
 def _url(schema: Schema) -> URL:
@@ -61,17 +61,6 @@ def _url(schema: Schema) -> URL:
             f"Expected an SQLAlchemy URL in the environment variable {variable}, got a text that "
             "is none; correct it."
         ) from None
-
-
-def _plain(url: URL) -> str:
-    """A URL without password and without options, which may hold others."""
-    return url._replace(password=None).set(query={}).render_as_string()
-
-
-def _secrets(url: URL) -> list[str]:
-    """Texts of a URL that no message may hold: the password, and the values of options."""
-    values = [v for v in url.query.values() for v in ([v] if isinstance(v, str) else v)]
-    return [text for text in (url.password, *values) if text]
 
 
 def read_sql(schema: Schema, part: SqlTable, mine: Mine | None = None) -> Iterator[Chunk]:
@@ -127,10 +116,10 @@ def _connected(schema: Schema) -> Iterator[Connection]:
             engine.dispose()
     except (SQLAlchemyError, NoSuchModuleError, ImportError) as error:
         words = " ".join(str(getattr(error, "orig", None) or error).split())
-        for secret in _secrets(url):
+        for secret in secrets_of(url):
             words = words.replace(secret, "***")
         raise InputError(
-            f"Expected to read {schema.source.table!r} at {_plain(url)}, got: {words[:200]}; "
+            f"Expected to read {schema.source.table!r} at {plain_url(url)}, got: {words[:200]}; "
             f"correct the environment variable {schema.source.url_from}, or the table."
         ) from None
 
@@ -145,7 +134,8 @@ def _described(
     known = {*asked.get_view_names(schema=home), *asked.get_table_names(schema=home)}
     if name not in known:
         raise InputError(
-            f"Expected a table or view at {part}, got none of that name; correct source.table."
+            f"Expected a table or view at {part}, got none of that name; {hint(name, known)} It "
+            "stands in source.table without quotes."
         )
     if schema.source.rows_by_user:
         require_own_rows(asked, part, name, home)
@@ -159,7 +149,7 @@ def _described(
 
 TOKEN = re.compile(
     r"""\s*(?:(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|'(?P<text>(?:[^']|'')*)'"""
-    r"""|"(?P<quoted>[^"]+)"|(?P<word>[^\W\d]\w*)|(?P<mark><=|>=|<>|!=|[=<>(),]))"""
+    r"""|"(?P<quoted>(?:[^"]|"")+)"|(?P<word>[^\W\d]\w*)|(?P<mark><=|>=|<>|!=|[=<>(),]))"""
 )
 COMPARISONS = {
     "=": operator.eq,
@@ -181,6 +171,12 @@ def condition(text: str, columns: Sequence[str]) -> Any:
     return _Condition(text, columns).whole()
 
 
+WAY = (
+    "compare columns with values by =, <>, <, <=, >, >=, IN, BETWEEN, LIKE, IS NULL, joined by "
+    "AND, OR and NOT."
+)
+
+
 class _Condition:
     """A reader of conditions, by recursive descent."""
 
@@ -195,11 +191,10 @@ class _Condition:
             self.tokens.append((str(found.lastgroup), found[str(found.lastgroup)]))
             place = found.end()
 
-    def refused(self, what: str) -> InputError:
+    def refused(self, what: str, way: str = WAY) -> InputError:
         return InputError(
             f"Expected a condition on the row itself in source.where, got {self.text!r} with "
-            f"{what!r}; compare columns with values by =, <>, <, <=, >, >=, IN, BETWEEN, LIKE, IS "
-            "NULL, joined by AND, OR and NOT."
+            f"{what!r}; {way}"
         )
 
     def next(self, *kinds: str) -> tuple[str, str]:
@@ -216,7 +211,7 @@ class _Condition:
         found = [
             token.upper()
             for kind, token in self.tokens[self.place : self.place + len(words)]
-            if kind != "text"
+            if kind not in ("text", "quoted")
         ]
         if found != list(words):
             return False
@@ -252,9 +247,11 @@ class _Condition:
             found = self.either()
             self.must(")")
             return found
-        _, name = self.next("word", "quoted")
+        kind, name = self.next("word", "quoted")
+        name = name.replace('""', '"') if kind == "quoted" else name
         if name not in self.columns:
-            raise self.refused(name)
+            quotes = "a name of more than letters, digits and _ stands in double quotes"
+            raise self.refused(name, f"{quotes}; {hint(name, self.columns)}")
         return self.compared(column(name))
 
     def compared(self, cells: Any) -> Any:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import os
-from difflib import get_close_matches
 from os.path import isfile
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from dpcore.errors import NEAR, InputError, UnknownName, unknown_name
+from dpcore.errors import InputError, UnknownName, near_names, unknown_name
 from tasks.config.read import extended, read_text
 from tasks.home import CONF
 from tasks.schema.model import Schema, Unlabelled
@@ -191,7 +190,7 @@ def _first_problem(error: ValidationError) -> str:
     if problem["type"] == "extra_forbidden":
         key = str(problem["loc"][-1])
         model = SECTIONS.get(str(problem["loc"][0]), Schema) if len(problem["loc"]) > 1 else Schema
-        near = get_close_matches(key, model.model_fields, n=2, cutoff=NEAR)
+        near = near_names(key, list(model.model_fields))[:2]
         hint = (
             f"did you mean {' or '.join(near)}?"
             if near

@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from dpcore.errors import InputError
 from dpcore.features import Column, FeatureGroup
-from dpcore.identity import canonical, check_distinct
+from dpcore.identity import canonical, check_distinct, utc_text
 
 
 def _text(value: Any) -> Any:
@@ -70,6 +70,8 @@ class ColumnSpec(Strict):
                 f"Expected a format that reads dates, got {self.format!r}; write directives of "
                 "Python's strptime, for example '%Y-%m-%d'."
             )
+        if self.kind == "date" and self.fill not in (None, "zeros"):
+            raise ValueError(f"a date is filled by the word zeros alone, not by {self.fill!r}")
         return self
 
     @model_validator(mode="after")
@@ -85,9 +87,8 @@ class ColumnSpec(Strict):
     @property
     def buckets(self) -> int:
         """The parts of the hash in ``levels: hash(256)``; 0 for levels that are listed."""
-        found = (
-            re.fullmatch(r"hash\(([0-9]{1,7})\)", self.levels[0]) if len(self.levels) == 1 else None
-        )
+        listed = self.levels[0] if len(self.levels) == 1 else ""
+        found = re.fullmatch(r"hash\(([0-9]{1,7})\)", listed)
         return int(found[1]) if found else 0
 
     @property
@@ -98,13 +99,12 @@ class ColumnSpec(Strict):
         """The declaration as the encoder takes it; raises ``InputError`` where bounds or levels are
         not known.
         """
-        left = ("missing", "levels_file")
-        values = {k: v for k, v in self.model_dump().items() if v is not None and k not in left}
+        given = self.model_dump(exclude={"missing", "levels_file"}, exclude_none=True)
+        ends = {k: utc_text(given[k]) for k in ("low", "high") if isinstance(given.get(k), str)}
         if self.buckets:
-            values |= {"levels": (), "buckets": self.buckets}
-        return Column(
-            name=name, missing=missing if self.missing is None else self.missing, **values
-        )
+            given |= {"levels": (), "buckets": self.buckets}
+        missing = missing if self.missing is None else self.missing
+        return Column(name=name, missing=missing, **given | ends)
 
 
 class GroupSpec(Strict):

@@ -17,7 +17,7 @@ MUTANTS = [
         f"{P}/test_readers.py",
     ),
     Mutant(f"{R}/sql.py", "if found or source is None or", "if found or", f"{P}/test_sql.py"),
-    Mutant(f"{R}/sql.py", "url._replace(password=None)", "url", f"{P}/test_sql.py"),
+    Mutant(f"{R}/parts.py", "url._replace(password=None)", "url", f"{P}/test_sql.py"),
     Mutant(
         "tasks/schema/__init__.py",
         "_make_text(item)",
