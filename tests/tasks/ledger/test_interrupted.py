@@ -170,6 +170,17 @@ def test_a_killed_stretch_is_charged_once_and_a_whole_model_is_committed(
     assert outcomes == {None, "forfeited", "committed"}
 
 
+def test_what_nobody_holds_is_ended_with_the_ledgers_own_block(tmp_path: Path) -> None:
+    folder = opened(tmp_path / "0")
+    with pytest.raises(KeyboardInterrupt), Ledger(folder / "ledger.db") as ledger:
+        untouched, drawn = (ledger.reserve("east", gaussian(50.0)) for _ in range(2))
+        drawn.on_charge()
+        raise KeyboardInterrupt
+    assert (untouched.state, drawn.state) == ("cancelled", "forfeited")
+    with Ledger(folder / "ledger.db") as ledger:
+        assert ledger.open_entries() == [] and ledger.verify().ok
+
+
 def test_a_ledger_that_does_not_answer_leaves_the_first_error(tmp_path: Path) -> None:
     folder = opened(tmp_path / "0")
     with pytest.raises(ZeroDivisionError), Ledger(folder / "ledger.db") as ledger:
