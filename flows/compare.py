@@ -39,7 +39,7 @@ from tasks.compare.variants import spread_out
 from tasks.home import Home
 from tasks.kinds.charge import charge_of
 from tasks.ledger import Ledger, Reservation, ledger_url
-from tasks.record import tracking
+from tasks.record import outbox, tracking
 from tasks.record.sources import code_version
 from tasks.report.facts import machine
 
@@ -230,7 +230,7 @@ def reserve_all(
     for data, charge in charges.items():
         job = comparison.private_jobs[data]
         ledger = stack.enter_context(Ledger(ledger_url(job.config, job.schema, home)))
-        ledger.reap()
+        ledger.reap(kept=outbox.entries())
         own = charge_of(job, as_read=comparison.rows.read_of(job.schema.name))
         settings = [setting for setting, _ in charge.parts]
         each = replace(own, config_sha256=config).reserve_each(ledger, [e for _, e in charge.parts])

@@ -19,7 +19,7 @@ from flows.train import train_flow
 from tasks import ledger as ledger_place
 from tasks.home import Home
 from tasks.ledger import Blocks, Ledger
-from tasks.record import tracking, view
+from tasks.record import outbox, tracking, view
 from tasks.retraining import RetrainConfig, champion, check_retraining, drift, schedule
 from tasks.retraining import schedule as retraining_schedule
 from tasks.retraining.backfill import Planned
@@ -81,7 +81,7 @@ def _steps(config: RetrainConfig, at: datetime | None, home: Home) -> dict[str, 
     scheduled = at or prefect.runtime.flow_run.scheduled_start_time or now
     with Ledger(ledger_place.ledger_url(config.training, schema, home)) as ledger:
         # Periods of processes that died are known as such before they are asked for.
-        ledger.reap()
+        ledger.reap(kept=outbox.entries())
         found = look(config, ledger, scheduled, now, at is not None)
         if found.idle:
             return skipped(config, found)

@@ -23,8 +23,8 @@ from dpcore.problem import Adjacency, Problem, Requires
 @register("dp_admm")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DPADMM(ADMMSettings, Algorithm):
-    """Party p: x_p <- x_p - k_t (P v_p + y_p + rho (x_p - z)); centre: z <- prox_{h/rho}(mean_p
-    (x_p + y_p / rho)).
+    """Party p: x_p <- x_p - k_t (P v_p + y_p + rho (x_p - z)); centre: z <- prox_{h/r}(mean_p (x_p
+    + y_p / rho)), r = rho (1 - momentum).
 
     v_p = (sum over the records of p of clip(g_i, C) + N(0, sigma^2 I)) / n + l2 x_p / P, so the
     parties' v_p add up to the gradient of the mean; y_p <- y_p + rho (x_p - z). A round releases

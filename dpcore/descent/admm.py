@@ -3,7 +3,7 @@ the family shares.
 
     x+ = (-g - y + rho z + x / eta) / (rho + 1/eta) = x - k (g + y + rho (x - z)),   k = eta / (1 +
         eta rho)
-    z+ = prox_{h/rho}(x+ + y / rho),   y+ = y + rho (x+ - z+)
+    z+ = prox_{h/r}(x+ + y / rho),   r = rho (1 - momentum),   y+ = y + rho (x+ - z+)
 
 Chen (2020), (4.8)-(4.10); Ouyang, He, Tran & Gray (2013). g is the (noisy) gradient at x, the only
 quantity that depends on records. k is the step that x really takes: it never exceeds 1/rho, so a

@@ -44,6 +44,7 @@ FULL = 0.99
 RESTORE = "Put configuration and data schema back as they were when it was trained, or train again"
 WHY = "Configuration, data schema and what was charged are not of one run"
 OTHERWISE = ", or version {} planned otherwise"
+OTHER_ENCODER = "encoder_not_as_planned"
 PLANS = f"{sources.CODE_FOLDER}/train/planning.py"
 # What differs in these blocks, by whatever rules a run was planned.
 DECLARED = (
@@ -98,7 +99,13 @@ def plan_again(run: Subject, ledger: str) -> list[Finding]:
     ]
     if same and _other_rules(run, found):
         differing = _by_other_rules(differing, config)
-    return differing + [_fitted()] * (tolerance == CALIBRATED)
+    return _brief(differing) + [_fitted()] * (tolerance == CALIBRATED)
+
+
+def _brief(found: Sequence[Finding]) -> list[Finding]:
+    """Of what differs in the encoder the first, all else as it is."""
+    of_encoder = [one for one in found if one.code == OTHER_ENCODER]
+    return [one for one in found if one not in of_encoder[1:]]
 
 
 def _other_rules(run: Subject, found: Statement) -> bool:
@@ -232,8 +239,8 @@ def _compared(
     encoder = json.loads(run.model[ENCODER]) if ENCODER in run.model else None
     if encoder is not None:
         other = list(differences(json.loads(job.encoder.to_json()), encoder, "encoder", ROUNDED))
-        for one in sorted(other, key=lambda one: one[0].partition("[")[0] != "encoder.columns")[:1]:
-            yield "encoder_not_as_planned", *one
+        for one in sorted(other, key=lambda one: one[0].partition("[")[0] != "encoder.columns"):
+            yield OTHER_ENCODER, *one
     training = Training.of(planned, job.problem)
     facts = {
         "name": job.schema.name,

@@ -278,7 +278,7 @@ class Ledger(LedgerReader):
             entry, dataset, "committed", {"hashes": hashes, "draws": draws, "by": "recover"}
         )
 
-    def reap(self, kept: Collection[str] = ()) -> list[str]:
+    def reap(self, kept: Collection[str]) -> list[str]:
         """Forfeit entries whose process is certainly gone; return their ids. They stay charged in
         full.
 

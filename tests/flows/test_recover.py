@@ -11,15 +11,22 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from dpcore.errors import InputError
 from flows import server
 from flows.cli import run
 from flows.commands.audit import read
+from flows.compare import reserve_all
+from flows.retrain import _steps
 from tasks import training
 from tasks.audit import audit
 from tasks.home import Home
@@ -28,6 +35,7 @@ from tasks.ledger.reservation import _started, this_process
 from tasks.options.noisy_metric import mechanism_of
 from tasks.record import MODEL, OWNER, outbox, tracking
 from tasks.record import run as record_run
+from tasks.retraining import RetrainConfig
 from tests.tasks.release.runs import World
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and SIGKILL")
@@ -272,7 +280,7 @@ def test_a_whole_result_whose_entry_is_forfeited_is_named_once_and_left(
 ) -> None:
     run_id = run_and_kill(world, POINTS["before the commit"])
     with Ledger(world.ledger_url) as ledger:
-        [entry] = ledger.reap()  # as one does that has another home
+        [entry] = ledger.reap(kept=())  # as one does that has another home
     assert run_id in outbox.words(world.home)
     told = said(capsys)
     assert f"{run_id}: forfeited: entry {entry} of 'small' is forfeited: it stays charged" in told
@@ -282,6 +290,43 @@ def test_a_whole_result_whose_entry_is_forfeited_is_named_once_and_left(
     with Ledger(world.ledger_url) as ledger:
         assert ledger.state_of(entry) == "forfeited"
     shutil.rmtree(world.home.outbox / run_id)
+
+
+def reserved_by_comparison(world: World) -> None:
+    job = training.prepare(world.config())
+    made: Any = SimpleNamespace(
+        config=SimpleNamespace(model_dump_json=lambda: "{}"),
+        private_jobs={"small": job},
+        rows=SimpleNamespace(read_of=lambda name: None),
+    )
+    charge: Any = SimpleNamespace(parts=[])
+    with ExitStack() as stack:
+        reserve_all(stack, made, {"small": charge}, world.home)
+
+
+def looked_at_by_retraining(world: World) -> None:
+    config = RetrainConfig.model_validate(
+        {
+            "schema_version": 1,
+            "training": world.config().model_dump(exclude_unset=True),
+            "schedule": {"every": "day"},
+        }
+    )
+    with suppress(InputError):  # after its first look at the ledger: data without days
+        _steps(config, datetime(2026, 1, 1, tzinfo=UTC), world.home)
+
+
+@pytest.mark.parametrize("other", [reserved_by_comparison, looked_at_by_retraining])
+def test_what_waits_to_be_recovered_is_forfeited_by_nobody(
+    world: World, capsys: pytest.CaptureFixture[str], other: Callable[[World], None]
+) -> None:
+    run_id = run_and_kill(world, POINTS["before the commit"])
+    pending = outbox.Pending.read(world.home.outbox / run_id)
+    other(world)
+    with Ledger(world.ledger_url) as ledger:
+        assert ledger.state_of(pending.entry) == "reserved"
+    recovered(world, run_id, capsys)
+    require_whole(world, run_id)
 
 
 def test_folders_that_say_nothing_of_themselves_are_judged_by_their_run(

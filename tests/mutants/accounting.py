@@ -110,6 +110,18 @@ MUTANTS = [
         f"{TM}/test_sampling_draws.py",
     ),
     Mutant(
+        "dpcore/noise.py",
+        "met(n * count, rate, rng)",
+        "met(n * count - 1, rate, rng)",
+        f"{TM}/test_sampling_draws.py",
+    ),
+    Mutant(
+        "dpcore/accounting/budget.py",
+        "mechanism is self._last or mechanism == self._last",
+        'getattr(mechanism, "sampler", 0) == getattr(self._last, "sampler", 1)',
+        f"{TM}/test_sampling_draws.py",
+    ),
+    Mutant(
         "dpcore/accounting/budget.py",
         "return self._left.pop(0)",
         "return self._left[0]",

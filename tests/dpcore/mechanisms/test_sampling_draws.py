@@ -16,7 +16,7 @@ from dpcore.mechanisms import Gaussian
 from dpcore.mechanisms.base import Mechanism
 from dpcore.noise import distinct, plain_generator
 from dpcore.objective import LinearObjective
-from dpcore.sampling import FullBatch, Poisson, WithoutReplacement
+from dpcore.sampling import Allocation, FullBatch, Poisson, WithoutReplacement
 
 
 def test_full_batch_is_a_slice_of_everything() -> None:
@@ -163,6 +163,26 @@ def test_batches_drawn_ahead_serve_no_other_release() -> None:
             assert rows is None
         else:
             assert (len(rows) > 100) == (mechanism is many)
+
+
+def test_two_mechanisms_on_one_allocation_share_no_epoch() -> None:
+    """An epoch is priced for one mechanism: what follows another one is allocated anew."""
+    one, other = (Allocation(5).amplify(Gaussian(1.0, s), "add_remove") for s in (5.0, 6.0))
+    batches = drawn([one] * 2 + [other] * 3)
+    assert set(np.concatenate(batches[:2])) & set(np.concatenate(batches[2:]))
+    assert len(set(np.concatenate(batches[2:]))) == sum(map(len, batches[2:]))
+
+
+@pytest.mark.parametrize("count", [2, 16])
+def test_the_first_and_the_last_row_are_met_in_every_batch(count: int) -> None:
+    n, groups, rng = 20, 400, plain_generator(6)
+    for place in (0, count - 1):
+        hits = [0, 0]
+        for _ in range(groups):
+            batch = Poisson(0.3).batches(n, count, rng)[place]
+            hits[0] += 0 in batch
+            hits[1] += n - 1 in batch
+        assert np.abs(np.array(hits) - 0.3 * groups).max() < 5.2 * sqrt(0.21 * groups)
 
 
 @pytest.mark.parametrize(("n", "size"), [(2**16, 2**10), (50_000, 4096), (2**16 + 1, 2000), (9, 4)])

@@ -20,7 +20,7 @@ from flows.cli import run
 from flows.commands.audit import read
 from tasks import training
 from tasks.audit import Severity, Subject
-from tasks.audit.planned import PLANS, plan_again
+from tasks.audit.planned import ENCODER, PLANS, plan_again
 from tasks.audit.recompute import price_of
 from tasks.audit.rules_derived import asked
 from tasks.audit.subject import CONFIG, MECHANISMS, STATEMENT
@@ -330,6 +330,17 @@ def test_bounds_that_were_changed_since_block_by_whatever_rules(home: Home, tmp_
     schema.write_text(schema.read_text().replace("high: 100", "high: 50"))
     [one] = plan_again(by_other_rules(found), ledger_of(tmp_path))
     assert (one.code, one.severity) == ("encoder_not_as_planned", Severity.BLOCK)
+
+
+@pytest.mark.parametrize("more", [{}, {"dtype": "float32"}])
+def test_what_rules_decide_hides_nothing_that_was_declared(
+    shared_world: World, subject: Subject, more: dict[str, str]
+) -> None:
+    encoder = json.loads(subject.model[ENCODER])
+    encoder |= {"intercept": not encoder["intercept"], **more}
+    forged = replace(subject, model={**subject.model, ENCODER: json.dumps(encoder).encode()})
+    found = plan_again(by_other_rules(forged), shared_world.ledger_url)
+    assert ("encoder.intercept", Severity.BLOCK) in {(one.subject, one.severity) for one in found}
 
 
 def test_runs_before_the_rules_were_stated_have_the_list_of_their_code(

@@ -202,5 +202,5 @@ def test_a_driver_that_is_lost_is_charged_once_and_leaves_no_process(
     assert not alive and not list((home / "workers" / "rows").iterdir())
     assert states(small) == ["reserved"]  # charged in full, whatever was drawn
     with Ledger(url) as ledger:
-        ledger.reap()
+        ledger.reap(kept=())
     assert states(small) == ["forfeited"]

@@ -162,7 +162,7 @@ def test_a_killed_stretch_is_charged_once_and_a_whole_model_is_committed(
                 assert recorded
                 settle(ledger, pending)
                 assert settle(ledger, pending) == ""
-            ledger.reap()
+            ledger.reap(kept=())
             [again] = {one: ledger.state_of(one) for one in entries(ledger)}.values() or [None]
             assert again == ("committed" if pending else "forfeited" if state else None)
             assert sum(ledger.spent("east").values()) == spent and ledger.verify().ok
@@ -200,7 +200,7 @@ def test_the_reaper_says_that_no_draw_is_on_record(tmp_path: Path) -> None:
             kill()
         os.waitpid(child, 0)
     with Ledger(folder / "ledger.db") as ledger:
-        first, second = ledger.reap()
+        first, second = ledger.reap(kept=())
         with ledger.store.reading() as connection:
             assert connection is not None
             bodies = dict(

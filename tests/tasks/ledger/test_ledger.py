@@ -178,10 +178,10 @@ def test_a_reaper_leaves_the_living_alone_and_gives_nothing_back(
     sqlite_ledger.init("east", 1.0, 1e-6, "add_remove")
     reservation = sqlite_ledger.reserve("east", events(20.0))
     left = sqlite_ledger.room("east").left
-    assert sqlite_ledger.reap() == [] and len(sqlite_ledger.open_entries()) == 1
+    assert sqlite_ledger.reap(kept=()) == [] and len(sqlite_ledger.open_entries()) == 1
     monkeypatch.setattr("tasks.ledger.ledger.is_gone", lambda owner: True)
-    assert sqlite_ledger.reap() == [reservation.entry_id]
-    assert sqlite_ledger.room("east").left == left and sqlite_ledger.reap() == []
+    assert sqlite_ledger.reap(kept=()) == [reservation.entry_id]
+    assert sqlite_ledger.room("east").left == left and sqlite_ledger.reap(kept=()) == []
     for close in (reservation.cancel, reservation.commit):
         with pytest.raises(DPFlowsError, match="reserved -> forfeited"):
             close()

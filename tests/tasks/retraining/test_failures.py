@@ -74,7 +74,7 @@ def next_start(ledger: Ledger, experiment: str) -> None:
     from flows.steps import open_store
 
     open_store(experiment)
-    ledger.reap()
+    ledger.reap(kept=())
 
 
 @pytest.mark.slow
