@@ -52,6 +52,13 @@ POINTS: dict[str, tuple[Any, str]] = {
 }
 
 
+@pytest.fixture(autouse=True)
+def nothing_waits(world: World) -> None:
+    """Tests of other files share the home, and this process, which lives, may own what they left."""
+    for folder in world.home.outbox.iterdir():
+        shutil.rmtree(folder)
+
+
 def killed_training(world: World, place: tuple[Any, str], metric: bool, call: int) -> None:
     goes_on = getattr(*place)
     left = [call]
