@@ -53,13 +53,24 @@ def threads() -> int:
 
 
 def in_chunks(n: int, work: Callable[[int, int], Any], workers: int | None = None) -> list[Any]:
-    """``work(begin, end)`` of every chunk of n rows, in their order."""
+    """``work(begin, end)`` of every chunk of n rows, in their order; the calling thread is one of
+    the ``workers``, and whoever is free takes the next chunk.
+    """
     ends = [(start, min(start + CHUNK, n)) for start in range(0, n, CHUNK)]
-    workers = threads() if workers is None else workers
+    workers = min(threads() if workers is None else workers, len(ends))
     if n < THREADED or workers < 2:
         return [work(*piece) for piece in ends]
-    with ThreadPoolExecutor(min(workers, len(ends))) as pool:
-        return list(pool.map(lambda piece: work(*piece), ends))
+    found, left = {}, iter(ends)
+
+    def take(_: int) -> None:
+        for piece in left:
+            found[piece] = work(*piece)
+
+    with ThreadPoolExecutor(workers - 1) as pool:
+        others = pool.map(take, range(1, workers))
+        take(0)
+        list(others)
+    return [found[piece] for piece in ends]
 
 
 def gradient(
@@ -344,20 +355,13 @@ def values(
     along = np.empty(0) if places is None else places
     if isinstance(inner, CodedRows):
         return _coded_values(inner, y, terms, (weights, middle, along), clip, workers)
-    return (
-        _sparse_values(inner, y, terms, (weights, middle, along), clip, workers)
-        if isinstance(inner, Sparse)
-        else None
-    )
+    if not isinstance(inner, Sparse):
+        return None
+    return _sparse_values(inner, y, terms, (weights, middle, along), clip, workers)
 
 
 def _coded_values(
-    rows: CodedRows,
-    y: Array,
-    terms: Terms,
-    points: Points,
-    clip: float,
-    workers: int | None,
+    rows: CodedRows, y: Array, terms: Terms, points: Points, clip: float, workers: int | None
 ) -> Array | None:
     mode = _mode(rows, False)
     if mode is None:

@@ -362,6 +362,24 @@ def test_norms_never_lack_what_rounding_takes() -> None:
             assert Fraction(float(length)) ** 2 >= sum(terms)
 
 
+def test_chunks_come_back_in_their_order_and_what_breaks_one_is_raised(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fused, "CHUNK", 10)
+    monkeypatch.setattr(fused, "THREADED", 20)
+    pieces = [(k, min(k + 10, 95)) for k in range(0, 95, 10)]
+    for workers in (1, 2, 7, 40):
+        assert fused.in_chunks(95, lambda *piece: piece, workers) == pieces
+        for broken in (0, 90):
+
+            def work(begin: int, end: int, broken: int = broken) -> None:
+                if begin == broken:
+                    raise ZeroDivisionError(end)
+
+            with pytest.raises(ZeroDivisionError):
+                fused.in_chunks(95, work, workers)
+
+
 def test_threads_and_chunks_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("numba")
     _, X, rows = encoded(single=True)
