@@ -35,7 +35,7 @@ def test_a_failed_step_keeps_no_other_exception_beside_its_own() -> None:
     assert isinstance(caught.value.error, InputError)
 
 
-def test_an_exception_as_dask_pickles_it_says_no_cell() -> None:
+def test_an_exception_as_dask_pickles_it_says_no_cell(server: str) -> None:
     support = pytest.importorskip("tblib.pickling_support")
     with pytest.raises(StepFailed) as caught:
         one_step()

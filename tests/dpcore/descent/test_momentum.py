@@ -18,10 +18,10 @@ from dpcore.train import plan, run
 L1 = 0.02
 # Next to no noise, and steps that end near the minimum.
 QUIET = {
-    "dp_sgd": {"steps": 3000, "learning_rate": 2.0},
-    "ssadmm": {"steps": 3000, "learning_rate": 2.0, "penalty_parameter": 0.1},
-    "mpadmm": {"steps": 3000, "learning_rate": 2.0, "penalty_parameter": 0.1},
-    "dp_admm": {"steps": 3000, "learning_rate": 2.0, "penalty_parameter": 0.1},
+    "dp_sgd": {"steps": 800, "learning_rate": 2.0},
+    "ssadmm": {"steps": 800, "learning_rate": 2.0, "penalty_parameter": 0.1},
+    "mpadmm": {"steps": 800, "learning_rate": 2.0, "penalty_parameter": 0.1},
+    "dp_admm": {"steps": 800, "learning_rate": 2.0, "penalty_parameter": 0.1},
 }
 
 
@@ -63,7 +63,7 @@ def test_momentum_leaves_the_penalty_as_it_is(name: str) -> None:
 
 def test_scaled_descent_with_momentum_ends_at_the_penalised_minimum() -> None:
     problem, records = problem_of("add_remove")
-    given = {"noise_multiplier": 1e-6, "steps": 3000, "horizon": 1e3}
+    given = {"noise_multiplier": 1e-6, "steps": 800, "horizon": 1e3}
     planned = plan("scaled_gd", given, problem)
     assert planned.algorithm.step_and_momentum(problem, 0.0)[1] > 0.5
     found = objective(records, run(planned, records, fixed_noise_seed=1).weights)

@@ -114,7 +114,7 @@ def entries(ledger: Ledger) -> set[str]:
         return {entry for (entry,) in rows}
 
 
-@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 7])
+@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 13])
 def test_an_interrupted_stretch_costs_nothing_before_the_draw_and_loses_no_whole_model(
     tmp_path: Path, lines: int, every: int
 ) -> None:
@@ -140,7 +140,7 @@ def test_an_interrupted_stretch_costs_nothing_before_the_draw_and_loses_no_whole
     assert states.count("reserved") <= 1
 
 
-@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 17])
+@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 31])
 def test_a_killed_stretch_is_charged_once_and_a_whole_model_is_committed(
     tmp_path: Path, lines: int, every: int
 ) -> None:
