@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import json
 import os
 import re
 import shlex
@@ -102,6 +103,15 @@ def test_the_findings_are_what_the_cells_say() -> None:
     for command in claimed["runs"].values():
         named = re.search(r"dpflows compare (\S+\.yaml)", command)
         assert named is not None and (ROOT / named[1]).is_file()
+
+
+def test_the_table_of_speed_is_what_its_file_says() -> None:
+    page = (ROOT / "docs/benchmarks.md").read_text()
+    lines = json.loads((ROOT / "docs/data/speed.json").read_text())["lines"]
+    for one in lines:
+        ratio = "" if one["ratio"] is None else one["ratio"]
+        assert f"| {one['what']} | {one['to']} | {ratio} | {one['ns_a_row']} |" in page
+    assert len(lines) >= 20
 
 
 def test_marked_tables_of_the_benchmarks_are_what_their_cells_say() -> None:
