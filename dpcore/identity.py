@@ -322,6 +322,11 @@ def utc_text(text: str) -> str:
         moment = datetime.fromisoformat(text)
     except ValueError:
         return text
-    return (
-        text if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None).isoformat()
-    )
+    if moment.tzinfo is None:
+        return text
+    try:
+        return moment.astimezone(UTC).replace(tzinfo=None).isoformat()
+    except OverflowError:
+        raise InputError(
+            f"Expected a moment of the years 1 to 9999 in UTC, got {text!r}; leave out the zone."
+        ) from None

@@ -53,9 +53,7 @@ def threads() -> int:
 
 
 def in_chunks(n: int, work: Callable[[int, int], Any], workers: int | None = None) -> list[Any]:
-    """``work(begin, end)`` of every chunk of n rows, in their order; the calling thread is one of
-    the ``workers``, and whoever is free takes the next chunk.
-    """
+    """``work(begin, end)`` of every chunk of n rows, in their order. The caller works too."""
     ends = [(start, min(start + CHUNK, n)) for start in range(0, n, CHUNK)]
     workers = min(threads() if workers is None else workers, len(ends))
     if n < THREADED or workers < 2:
@@ -68,8 +66,11 @@ def in_chunks(n: int, work: Callable[[int, int], Any], workers: int | None = Non
 
     with ThreadPoolExecutor(workers - 1) as pool:
         others = pool.map(take, range(1, workers))
-        take(0)
-        list(others)
+        try:
+            take(0)
+            list(others)
+        finally:
+            list(left)  # after an error or an interruption nobody begins another chunk
     return [found[piece] for piece in ends]
 
 

@@ -20,7 +20,7 @@ from mlflow.exceptions import MlflowException
 from dpcore.errors import DPFlowsError, InputError
 from tasks import training
 from tasks.config import TrainConfig, parse_config
-from tasks.home import Home
+from tasks.home import Home, one_at_a_time
 from tasks.ledger import Ledger, ledger_url
 from tasks.ledger.entries import entry as ledger_entry
 from tasks.ledger.reservation import is_gone
@@ -69,13 +69,8 @@ def lines(home: Home, answers: Sequence[dict[str, str]]) -> Iterator[str]:
 def recover(run: str | None, as_json: bool) -> None:
     """Track every model that waits in the outbox, or that of one run; say what became of each."""
     home = Home.find().prepare()
-    found = asked(home, run)
-    with making_stores(home.root):
-        client = tracking.tracking_client(home)
-        tracking.close_stale_runs(client)
-    answers = [one(client, home, folder, pending) for folder, pending in found]
-    if run is None:
-        answers += [half for folder in outbox.half(home) if (half := ended(client, home, folder))]
+    with one_at_a_time(home, "recover"):
+        answers = settled(home, run)
     if as_json:
         told = {"schema_version": 1, "runs": answers, "unfinished": unfinished(home)}
         sys.stdout.write(json.dumps(told) + "\n")
@@ -85,6 +80,18 @@ def recover(run: str | None, as_json: bool) -> None:
         raise DPFlowsError(
             "Expected every model in MLflow, but some are kept in the outbox for the reasons above."
         )
+
+
+def settled(home: Home, run: str | None) -> list[dict[str, Any]]:
+    """What became of each folder that waits, or of that one run's."""
+    found = asked(home, run)
+    with making_stores(home.root):
+        client = tracking.tracking_client(home)
+        tracking.close_stale_runs(client)
+    answers = [one(client, home, folder, pending) for folder, pending in found]
+    if run is None:
+        answers += [half for folder in outbox.half(home) if (half := ended(client, home, folder))]
+    return answers
 
 
 def unfinished(home: Home) -> list[str]:
@@ -179,8 +186,8 @@ def stored(client: MlflowClient, home: Home, folder: Path, pending: Pending) -> 
 
 
 def require_intact(folder: Path, pending: Pending) -> None:
-    """Raise ``DPFlowsError`` unless the files are those whose hashes close the entry, and the code
-    is that of then.
+    """Raise ``DPFlowsError`` unless the files are those whose hashes close the entry, the statement
+    names that entry, and the code is that of then.
     """
     names = {
         **record_run.HASHED,
@@ -192,6 +199,12 @@ def require_intact(folder: Path, pending: Pending) -> None:
             raise DPFlowsError(
                 f"Expected {names[key]} as the training wrote it, but its hash differs."
             )
+    named = json.loads((folder / record_run.STATEMENT).read_text(encoding="utf-8"))["ledger"]
+    if (named["entry"], named["dataset"]) != (pending.entry, pending.dataset):
+        raise DPFlowsError(
+            f"Expected the entry that the statement names, {named['entry']} of "
+            f"{named['dataset']!r}, got {pending.entry} of {pending.dataset!r}."
+        )
     listed, _ = sources.read_inventory((folder / sources.INVENTORY).read_bytes())
     code = sources.code_hashes()
     if {name: listed.get(name) for name in code} != code:

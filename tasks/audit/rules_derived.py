@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from math import isclose
 from typing import Any
 
+from dpcore.algorithms import registry
 from dpcore.algorithms.base import under_new_names
 from tasks.audit.findings import RETRAIN, Finding, block, note, warn
 from tasks.audit.subject import (
@@ -102,7 +103,10 @@ def _settings(
         for key, value in given.items()
         if key not in OTHERWISE and key in stated and not isinstance(value, dict | list)
     }
-    return {"algorithm.name": (given.get("name"), name), **pairs}
+    asked_for: Any = given.get("name")
+    if registry.knows(asked_for):  # by a paper's name for it, or as that is spelled there
+        asked_for = registry[asked_for].name
+    return {"algorithm.name": (asked_for, name), **pairs}
 
 
 def _same(given: Any, stated: Any) -> bool:

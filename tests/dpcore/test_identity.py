@@ -288,3 +288,9 @@ def test_many_texts_at_once_are_those_one_by_one(texts: list[str]) -> None:
     assert identity.canonical_texts(many) == [canonical(text) for text in many]
     if identity.plain_texts(many, {"", "nan"}):
         assert many == [canonical(text) for text in many] and not {"", "nan"} & set(many)
+
+
+@pytest.mark.parametrize("text", ["9999-12-31T23:59:59-05:00", "0001-01-01T00:00+05:00"])
+def test_a_moment_beyond_the_calendar_is_refused_in_words(text: str) -> None:
+    with pytest.raises(InputError, match="years 1 to 9999"):
+        identity.utc_text(text)

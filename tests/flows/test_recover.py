@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +24,7 @@ import pytest
 from dpcore.errors import InputError
 from flows import server
 from flows.cli import run
+from flows.commands import recover
 from flows.commands.audit import read
 from flows.compare import reserve_all
 from flows.retrain import _steps
@@ -321,6 +322,42 @@ def looked_at_by_retraining(world: World) -> None:
     )
     with suppress(InputError):  # after its first look at the ledger: data without days
         _steps(config, datetime(2026, 1, 1, tzinfo=UTC), world.home)
+
+
+def test_recoveries_of_a_home_take_turns(
+    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What waits is looked up by the one whose turn it is: two would store one model twice."""
+    order: list[Any] = []
+
+    @contextmanager
+    def turn(home: Home, what: str) -> Any:
+        order.append((home, what))
+        yield
+        order.append("over")
+
+    monkeypatch.setattr(recover, "one_at_a_time", turn)
+    monkeypatch.setattr(recover, "asked", lambda home, run: order.append("asked") or [])
+    assert run(["recover"]) == 0
+    assert order == [(world.home, "recover"), "asked", "over"]
+
+
+def test_an_entry_that_the_statement_does_not_name_is_not_committed(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = (run_and_kill(world, POINTS["before the commit"]) for _ in range(2))
+    folder = world.home.outbox / first
+    own, other = (outbox.Pending.read(world.home.outbox / one) for one in (first, second))
+    assert own is not None and other is not None
+    replace(own, entry=other.entry).write(folder)
+    assert run(["recover", first]) == 1
+    assert "Expected the entry that the statement names" in capsys.readouterr().out
+    with Ledger(world.ledger_url) as ledger:
+        assert ledger.state_of(other.entry) == "reserved"
+    own.write(folder)
+    for one in (first, second):
+        recovered(world, one, capsys)
+        require_whole(world, one)
 
 
 @pytest.mark.parametrize("other", [reserved_by_comparison, looked_at_by_retraining])

@@ -10,6 +10,12 @@ AUDIT, TEST_CANARIES = "dpcore/audit", "tests/dpcore/audit/test_canaries.py"
 # that are too large.
 MUTANTS = [
     Mutant(
+        "tasks/audit/rules_derived.py",
+        "if registry.knows(asked_for):",
+        "if asked_for is registry:",
+        "tests/tasks/audit/test_planned.py",
+    ),
+    Mutant(
         "dpcore/audit/canaries.py",
         "np.argsort(scores), []",
         "np.argsort(canaries.included), []",

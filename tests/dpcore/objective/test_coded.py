@@ -4,9 +4,11 @@ lack anything.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from math import inf
 from pathlib import Path
+from time import sleep
 
 import numpy as np
 import pandas as pd
@@ -378,6 +380,22 @@ def test_chunks_come_back_in_their_order_and_what_breaks_one_is_raised(
 
             with pytest.raises(ZeroDivisionError):
                 fused.in_chunks(95, work, workers)
+
+
+def test_after_an_error_no_chunk_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fused, "CHUNK", 1)
+    monkeypatch.setattr(fused, "THREADED", 1)
+    caller, begun = threading.get_ident(), []
+
+    def work(begin: int, end: int) -> None:
+        begun.append(begin)
+        if threading.get_ident() == caller:
+            raise KeyboardInterrupt
+        sleep(0.001)
+
+    with pytest.raises(KeyboardInterrupt):
+        fused.in_chunks(20_000, work, 2)
+    assert len(begun) < 10_000
 
 
 def test_threads_and_chunks_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:

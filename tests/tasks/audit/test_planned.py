@@ -15,14 +15,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from dpcore.algorithms import registry
 from dpcore.train import Planned, Result
 from flows.cli import run
 from flows.commands.audit import read
 from tasks import training
-from tasks.audit import Severity, Subject
+from tasks.audit import Severity, Subject, audit
 from tasks.audit.planned import ENCODER, PLANS, plan_again
 from tasks.audit.recompute import price_of
-from tasks.audit.rules_derived import asked
+from tasks.audit.rules_derived import _settings, asked
 from tasks.audit.subject import CONFIG, MECHANISMS, STATEMENT
 from tasks.config import parse_config
 from tasks.home import Home
@@ -472,3 +473,20 @@ def test_the_commands_plan_again(
         schema.write_text(text)
     assert run(["audit", trained, "--replan", "--ledger", shared_world.ledger_url, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["findings"] == []
+
+
+@pytest.mark.parametrize("name", ["dp_gd", "DP-SGD", "SGD-MA"])
+def test_a_run_under_a_papers_name_audits_as_under_ours(shared_world: World, name: str) -> None:
+    settings = {"name": name, "steps": 3, "sampling_rate": 1.0}
+    run_id = shared_world.train(shared_world.config(algorithm=settings))
+    report = audit(read(shared_world.client, run_id, shared_world.ledger_url))
+    assert not report.blocked, [finding.line() for finding in report.findings]
+
+
+def test_every_alias_is_asked_for_what_it_stands_for() -> None:
+    assert registry.aliases
+    for alias, name in registry.aliases.items():
+        for spelled in (alias, alias.upper().replace("_", "-")):
+            given, stated = _settings({"name": spelled}, {}, name)["algorithm.name"]
+            assert given == stated
+    assert _settings({"name": "dp_gd"}, {}, "nsgd")["algorithm.name"] == ("dp_sgd", "nsgd")
