@@ -1,6 +1,4 @@
-"""What the command line says of itself, of runs and of algorithms: help, tables, schemas, the list
-of runs.
-"""
+"""What the command line says of itself and of algorithms: help, pages, schemas, formats, refusals."""
 
 from __future__ import annotations
 
@@ -9,14 +7,12 @@ import json
 import os
 import pty
 import re
-import stat
 import subprocess
 import sys
 import warnings
 from io import StringIO
 from itertools import pairwise
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import jsonschema
@@ -29,15 +25,12 @@ from dpcore.losses import losses
 from flows import help as texts
 from flows.cli import COMMANDS, GROUPS, run
 from flows.commands.about import _models, config_schema, losses_of
-from flows.commands.runs import runs_table
 from flows.exit_codes import begin, hear_warnings, other
-from flows.terminal import Terminal, natural_width
+from flows.terminal import Terminal
 from tasks.config import TrainConfig, load_config
 from tasks.config.read import KINDS, extended, load_yaml
 from tasks.drawing import number
 from tasks.home import CONF, Home
-from tasks.record import index
-from tests.tasks.release.runs import World
 
 ROOT = Path(__file__).resolve().parents[2]
 RENEW = "for kind in {kinds}; do dpflows config --schema $kind > conf/schemas/$kind.json; done"
@@ -170,136 +163,6 @@ def test_a_step_without_a_total_pulses_after_one_that_had_a_total() -> None:
         terminal.step("evaluate")
         [task] = terminal._bar.tasks
         assert (task.description, task.total, task.completed) == ("evaluate", None, 0)
-
-
-def test_runs_come_from_the_home_alone(own_home: Home, capsys: pytest.CaptureFixture[str]) -> None:
-    index.note_run(own_home, summary("a" * 32), "2026-W10", ("2026-W09", "2026-W10"))
-    index.note_run(
-        own_home, summary("b" * 32, data="other", releasable=False, reasons=["a fixed seed"])
-    )
-    index.note_release(
-        own_home,
-        {
-            "run_id": "a" * 32,
-            "name": "visits",
-            "version": "3",
-            "epsilon": 0.5,
-            "delta": 1e-6,
-            "bundle": "x",
-        },
-        "A. Person",
-    )
-    assert stat.S_IMODE((own_home.root / index.FILE).stat().st_mode) == 0o600
-    assert run(["runs", "--data", "visits", "--json"]) == 0
-    [found] = json.loads(capsys.readouterr().out)["runs"]
-    assert (found["run_id"], found["period"]) == ("a" * 32, "2026-W10")
-    assert "start" not in found["parameters"]
-    assert run(["runs"]) == 0
-    shown = capsys.readouterr().out
-    assert "visits@3" in shown
-    assert "0.8609*" in shown  # internal: it was computed on records
-    assert run(["show", "aaaa"]) == 0
-    shown = capsys.readouterr().out
-    assert "approved by A. Person" in shown
-    assert "accuracy (internal)" in shown
-    assert run(["show", "cc"]) == 2
-    assert "Unknown run 'cc'" in capsys.readouterr().err
-
-
-def test_runs_need_no_heavy_library(own_home: Home) -> None:
-    """What makes it quick: importing MLflow alone takes longer than the whole command may."""
-    index.note_run(own_home, summary("a" * 32))
-    code = (
-        "import sys\nfrom flows.cli import run\nassert run(['runs']) == 0\nassert run(['show', "
-        "'a']) == 0\nheavy = {'mlflow', 'prefect', 'sqlalchemy', 'numpy', 'scipy', 'pandas'} & "
-        "set(sys.modules)\nprint(sorted(heavy), file=sys.stderr)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300
-    )
-    assert done.stderr == "[]\n"
-
-
-def test_a_line_that_was_half_written_hides_no_other(own_home: Home) -> None:
-    index.note_run(own_home, summary("a" * 32))
-    with (own_home.root / index.FILE).open("a") as file:
-        file.write('{"schema_version": 1, "what": "ru\n[]\n')
-    index.note_run(own_home, summary("b" * 32))
-    assert {row["run_id"][0] for row in index.runs(own_home)} == {"a", "b"}
-
-
-def test_a_list_that_was_lost_is_made_again(
-    shared_world: World,
-    trained: str,
-    own_home: Home,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """From MLflow's store; a release of a run that the list lacks is no list, and one that cannot be
-    noted is a release nevertheless.
-    """
-    home = shared_world.home
-    monkeypatch.setenv("DPFLOWS_HOME", str(home.root))
-    file, released = home.root / index.FILE, {"run_id": trained, "name": "visits", "version": "3"}
-    released |= {"bundle": "x", "epsilon": 0.5, "delta": 1e-6}
-    before = file.read_text() if file.is_file() else None
-    file.unlink(missing_ok=True)
-    try:
-        index.note_release(home, released, "A. Person")
-        assert index.is_lost(home)
-        assert run(["runs", "--json", "--last", "100"]) == 0
-        shown = capsys.readouterr()
-        found = {one["run_id"]: one for one in json.loads(shown.out)["runs"]}
-        assert "were added to the list" in shown.err
-        assert "visits@3" in index.released_as(found[trained]).split(", ")
-        assert found[trained]["epsilon_asked"] and not index.is_lost(home)
-        assert run(["show", trained[:12]]) == 0 and "added" not in capsys.readouterr().err
-    finally:
-        file.unlink()
-        if before is not None:
-            file.write_text(before)
-    gone = Home(own_home.root / "gone")
-    index.note_release(gone, released, "A. Person")
-    assert not gone.root.exists()
-
-
-@pytest.mark.slow
-def test_runs_are_listed_in_less_than_six_imports_of_numpy(own_home: Home) -> None:
-    """Three of them as measured, 0.2 s on a quiet machine, where six are half a second; MLflow's
-    import alone takes eighteen. Taken in turn, so that a busy machine slows both.
-    """
-    index.note_run(own_home, summary("a" * 32))
-    calls = {"numpy": ["-c", "import numpy"], "runs": ["-m", "flows.cli", "runs"]}
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(5):
-        for name, words in calls.items():
-            started = perf_counter()
-            subprocess.run(
-                [sys.executable, *words],
-                env={**os.environ, "DPFLOWS_HOME": str(own_home.root), "PYTHONPATH": str(ROOT)},
-                capture_output=True,
-                check=True,
-            )
-            times[name].append(perf_counter() - started)
-    assert min(times["runs"]) < 6 * min(times["numpy"]), times
-
-
-def test_tables_of_runs_fit_80_letters_at_a_terminal(own_home: Home) -> None:
-    from rich.console import Console
-
-    index.note_run(
-        own_home,
-        summary("a" * 32, data="a-data-set-with-a-long-name", algorithm="objective_perturbation"),
-    )
-    table = runs_table(index.runs(own_home), 1)
-    console = Console(width=80, record=True, file=StringIO())
-    console.print(table)
-    lines = console.export_text().splitlines()
-    assert max(map(len, lines)) <= 80
-    assert (
-        "a-data-set-with-a-long-name" in "".join(line[20:31].strip() for line in lines)[:200]
-        or natural_width(table) > 80
-    )
 
 
 def test_every_algorithm_has_a_page(capsys: pytest.CaptureFixture[str]) -> None:

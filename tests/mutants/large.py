@@ -41,7 +41,12 @@ MUTANTS = [
     ),
     # norms kept from one pass to the next
     Mutant("dpcore/objective/fused.py", "found[0] is squares:\n", "True:\n", NORMS),
-    Mutant("dpcore/objective/fused.py", "list(left)  # after", "pass  # after", CODED),
+    Mutant(
+        "dpcore/objective/fused.py",
+        "list(left)  # after",
+        "pass  # after",
+        "tests/dpcore/objective/test_chunks.py",
+    ),
     Mutant(
         "dpcore/objective/fused.py",
         "return known[rows.picked] if",

@@ -10,7 +10,7 @@ PLD = "tests/dpcore/accounting/test_pld.py"
 FILTER, MU = "dpcore/accounting/gaussian_filter.py", "tests/tasks/ledger/test_gdp_filter.py"
 EPOCHS = "tests/dpcore/mechanisms/test_allocation.py"
 EVENTS, KEPT = "dpcore/accounting/events.py", "tests/stored/test_first_rules.py"
-TRIALS = "tests/dpcore/mechanisms/test_repeated.py"
+TRIALS = "tests/dpcore/mechanisms/test_discrete_trials.py"
 LONG = "tests/dpcore/train/test_long_plans.py"
 
 MUTANTS = [
