@@ -7,7 +7,6 @@ before they did.
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
@@ -116,8 +115,8 @@ def ended(client: MlflowClient, home: Home, folder: Path) -> dict[str, Any] | No
     except MlflowException:
         tags = {}
     owner = begun.owner if begun is not None else json.loads(tags.get(OWNER, "null"))
-    if owner is None or not is_gone(owner):
-        return None
+    if owner is None or not is_gone(owner) or (folder / outbox.PENDING).exists():
+        return None  # the last: it became whole since it was looked at, and waits
     if MODEL in tags:
         note = "everything of it is in MLflow"
     elif begun is None:
@@ -128,7 +127,7 @@ def ended(client: MlflowClient, home: Home, folder: Path) -> dict[str, Any] | No
         except (DPFlowsError, OSError) as error:
             text = " ".join(str(error).split())[:400]
             return {"run_id": folder.name, "outcome": "kept", "note": f"{text} (files: {folder})"}
-    shutil.rmtree(folder)
+    outbox.drop_half(folder)
     return {"run_id": folder.name, "outcome": "removed", "note": note}
 
 
